@@ -61,10 +61,9 @@ from planwarden.server.settings.options import combine_options, continue_run, re
 from planwarden.server.settings.policy import assess_authority
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.forecast import Forecast, build_forecast
-from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, PAGE_ITEMS
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import Program, Suspension, SuspensionPage, build_suspension_view, name_program
-from planwarden.server.views.tools import NOT_SEEN, ToolSchemas, ToolView, build_tool_view
+from planwarden.server.views.tools import MAX_PAGE_ITEMS, NOT_SEEN, PAGE_ITEMS, ToolSchemas, ToolView, build_tool_view
 from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
 

@@ -116,7 +116,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_
         UsageError: `GrantService.prepare` or `record_decision` refused; nothing was decided or allowed.
         StoreError: the answer may be stored; nothing was allowed.
     """
-    grants, question = request.service.grants, record.row.suspension_id
+    grants, question = request.service.grants, record.suspension_id
     question_page = request.redirect(f"/suspensions/{question}")
     if not record.card.is_open:
         if await grants.find(question) is not None:
@@ -171,5 +171,5 @@ async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str
     """Return in words what else the answer to the question allowed; empty if it allowed nothing else."""
     if record.card.is_open or not record.question.traits.is_about_calls:
         return ""
-    grant = await request.service.grants.find(record.row.suspension_id)
+    grant = await request.service.grants.find(record.suspension_id)
     return "" if grant is None else describe_grant(grant, await read_titles(request.service))

@@ -129,7 +129,7 @@ async def record_answer(
     except _TOO_LATE as error:
         remark = Remark(capitalize(error.message), http_status(error))
         return await render_question(request, await find_question_of(request), remark)
-    after = execution.suspensions[record.row.suspension_id]
+    after = execution.suspensions[record.suspension_id]
     if after.is_open and all(vote.principal != request.session.principal for vote in after.endorsements):
         current = await find_question_of(request)
         if decision.modified_args is not None and can_sign(request, current):
@@ -137,7 +137,7 @@ async def record_answer(
             return await render_question(request, current, Remark(text, tone="plain"), choice=choice)
         text = "Your approval is not enough for this call; the question stays open."
         return await render_question(request, current, Remark(text, 409))
-    return request.redirect(f"/suspensions/{record.row.suspension_id}")
+    return request.redirect(f"/suspensions/{record.suspension_id}")
 
 
 def build_question_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, ...]:

@@ -8,8 +8,9 @@ another program registered the tool, it only records the decision, and a process
 So a decision on the page of a process without the tool makes no call fail.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import cached_property
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import Question
 from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState, SuspensionState
 from planwarden.agent.ports.model import CallerModel
-from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
+from planwarden.agent.ports.store import SuspensionRow
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.request import InboxRequest, build_token
@@ -33,34 +34,26 @@ WAIT_S = 1.0
 """How long a decision waits for the execution, so that the next page can show the result."""
 
 
-class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A question in its current state."""
 
-    row: SuspensionRow
     execution: ExecutionState
     suspension: SuspensionState
-    card: Card
+    service: Service
 
     @property
     def question(self) -> Question:
         """The question as it is stored."""
         return self.suspension.question
 
+    @property
+    def suspension_id(self) -> str:
+        return self.question.suspension_id
 
-class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of questions, before cards are built from them."""
-
-    questions: tuple[tuple[ExecutionState, SuspensionState], ...]
-    total: int
-    next_cursor: str | None
-
-    def build_token(self) -> str:
-        """Return a token that changes whenever the page would look different."""
-        states = [
-            (item.question.suspension_id, item.question.digest, item.is_open, state.is_finished, len(item.endorsements))
-            for state, item in self.questions
-        ]
-        return build_token((self.total, states))
+    @cached_property
+    def card(self) -> Card:
+        """What the pages show of the question."""
+        return build_card(self.execution, self.suspension, self.service.tools, self.service.store.clock.now())
 
 
 async def find_question_of(request: InboxRequest) -> QuestionRecord:
@@ -79,34 +72,26 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     suspension = None if execution is None else execution.suspensions.get(suspension_id)
     if row is None or execution is None or suspension is None:
         raise UnknownSuspension("no question has this id, or the question is not for a person")
-    card = build_card(execution, suspension, service.tools, service.store.clock.now())
-    return QuestionRecord(row=row, execution=execution, suspension=suspension, card=card)
+    return QuestionRecord(execution=execution, suspension=suspension, service=service)
 
 
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
     """Return the id of another open question, or None, and the number of all other open questions."""
     page = await service.store.waiting(limit=2)
-    others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
-    counts_itself = record.suspension.is_open and record.row.addressee == "human"
-    return (others[0] if others else None), page.total - counts_itself
+    others = [row.suspension_id for row in page.rows if row.suspension_id != record.suspension_id]
+    return (others[0] if others else None), page.total - record.suspension.is_open
 
 
-def build_cards(service: Service, page: QuestionPage) -> list[Card]:
-    """Return the cards of the page's questions, in their order."""
-    tools, now = service.tools, service.store.clock.now()
-    return [build_card(execution, suspension, tools, now) for execution, suspension in page.questions]
-
-
-async def find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
+async def find_questions(service: Service, rows: Iterable[SuspensionRow]) -> list[QuestionRecord]:
     """Return the questions of these rows, in their order."""
-    questions: list[tuple[ExecutionState, SuspensionState]] = []
-    for row in page.rows:
+    records: list[QuestionRecord] = []
+    for row in rows:
         # One damaged execution must not hide the questions of the others.
         with suppress(StoreError):
             execution = await service.find(row.execution_id)
             if suspension := execution.suspensions.get(row.suspension_id):
-                questions.append((execution, suspension))
-    return QuestionPage(questions=tuple(questions), total=page.total, next_cursor=page.next_cursor)
+                records.append(QuestionRecord(execution=execution, suspension=suspension, service=service))
+    return records
 
 
 def build_question_token(record: QuestionRecord) -> str:
@@ -135,7 +120,7 @@ async def record_decision(
     authority = Authority(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
     )
-    ids = (record.row.thread_id, record.row.suspension_id)
+    ids = (record.execution.thread_id, record.suspension_id)
     if not list_unavailable_tools(service, record.execution):
         execution, _ = await service.answer(*ids, decision, authority, principal=None, then=then)
         return await service.wait(execution, wait_s) if wait_s else execution

@@ -209,23 +209,18 @@ class PageRoutes:
     def __init__(self) -> None:
         self._handlers: list[tuple[str, Handler, bool]] = []
 
-    def page(self, *paths: str) -> Callable[[Handler], Handler]:
+    def page(self, *paths: str, is_form: bool = False) -> Callable[[Handler], Handler]:
         """Let the function answer these addresses."""
 
         def add(handler: Handler) -> Handler:
-            self._handlers += [(path, handler, False) for path in paths]
+            self._handlers += [(path, handler, is_form) for path in paths]
             return handler
 
         return add
 
-    def form(self, path: str) -> Callable[[Handler], Handler]:
-        """Let the function take the form that is sent to this address; GET is refused."""
-
-        def add(handler: Handler) -> Handler:
-            self._handlers.append((path, handler, True))
-            return handler
-
-        return add
+    def form(self, *paths: str) -> Callable[[Handler], Handler]:
+        """Let the function take the form that is sent to these addresses; GET is refused."""
+        return self.page(*paths, is_form=True)
 
     def build(self, site: InboxSite) -> list[Route]:
         return [_build_route(site, *entry) for entry in self._handlers]

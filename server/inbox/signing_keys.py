@@ -47,6 +47,13 @@ def find_relying_party(request: InboxRequest) -> RelyingParty | None:
     return RelyingParty(rp_id=parts.hostname, origin=origin)
 
 
+def _require_relying_party(request: InboxRequest) -> RelyingParty:
+    relying_party = find_relying_party(request)
+    if relying_party is None:
+        raise SignatureRefused("browsers cannot use keys at this address")
+    return relying_party
+
+
 def find_obstacle(request: InboxRequest, path: str) -> KeyObstacle | None:
     """Return why the browser cannot use keys on the page at `path`; None if it can."""
     if not is_available():
@@ -83,7 +90,7 @@ def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:
     """Return why a person whose signature would count cannot sign here; None if the person can."""
-    obstacle = find_obstacle(request, f"{INBOX_PATH}/suspensions/{record.row.suspension_id}")
+    obstacle = find_obstacle(request, f"{INBOX_PATH}/suspensions/{record.suspension_id}")
     relying_party = find_relying_party(request)
     if obstacle is not None or relying_party is None:
         return obstacle
@@ -105,12 +112,10 @@ async def take_signature(request: InboxRequest, record: QuestionRecord, decision
         raise SignatureRefused("your signature does not count for this call")
     if decision.modified_args is not None:
         raise SignatureRefused("keep the edited arguments first, then sign the new revision")
-    relying_party, keyring = find_relying_party(request), Keyring(request.service.store)
-    if relying_party is None:
-        raise SignatureRefused("browsers cannot use keys at this address")
+    relying_party, keyring = _require_relying_party(request), Keyring(request.service.store)
     statement = SignedStatement(
         execution_id=record.execution.execution_id,
-        suspension_id=record.row.suspension_id,
+        suspension_id=record.suspension_id,
         digest=record.question.digest,
         content="" if decision.content is None else digest(decision.content, context="approval-answer/v1"),
     )
@@ -135,10 +140,9 @@ async def show_keys(request: InboxRequest) -> Response:
 @ROUTES.form("/keys/add")
 async def add_key(request: InboxRequest) -> Response:
     """Return a challenge if the script asks for one; add the key if the form has the credential."""
-    keyring, relying_party = Keyring(request.service.store), find_relying_party(request)
+    keyring = Keyring(request.service.store)
     try:
-        if relying_party is None:
-            raise UsageError("browsers cannot use keys at this address")
+        relying_party = _require_relying_party(request)
         if request.wants_json:
             return JSONResponse(await keyring.request_key(request.session, relying_party))
         if not request.form_value("credential"):

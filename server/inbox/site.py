@@ -16,8 +16,9 @@ from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.server.views.escaping import ValueView, escape_rest, escape_text
-from planwarden.server.views.instants import to_utc
+from planwarden.server.views.card import format_host
+from planwarden.server.views.escaping import ValueView, escape_rest, escape_text, shorten_text
+from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.svg import read_rules
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
@@ -94,10 +95,10 @@ def load_templates() -> Environment:
         finalize=_escape_rest,
     )
     names = {"base": INBOX_PATH, "asset": build_asset_url, "utc": to_utc, "whole": ValueView}
-    # jinja declares the type of the globals that it brings, although any value may be added.
+    filters = {"sent": escape, "line": escape_text, "shorten": shorten_text, "program": format_host, "age": format_age}
+    # jinja declares the types of the globals and filters that it brings, although any others may be added.
     cast("dict[str, object]", environment.globals).update(names)
-    environment.filters["sent"] = escape
-    environment.filters["line"] = escape_text
+    cast("dict[str, object]", environment.filters).update(filters)
     return environment
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import anyio
 import uvicorn
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 SHUTDOWN_GRACE_S = 1
@@ -24,11 +25,8 @@ class HealthMiddleware:
             await self._app(scope, receive, send)
             return
         is_read = scope["method"] in ("GET", "HEAD")
-        body = b"ok\n" if is_read else b""
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-        headers += [] if is_read else [(b"allow", b"GET, HEAD")]
-        await send({"type": "http.response.start", "status": 200 if is_read else 405, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        refusal = PlainTextResponse(status_code=405, headers={"Allow": "GET, HEAD"})
+        await (PlainTextResponse("ok\n") if is_read else refusal)(scope, receive, send)
 
 
 async def until_cancelled(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:

@@ -29,13 +29,13 @@ from planwarden.server.mcp.elicitation import build_form_schema, type_numbers_as
 from planwarden.server.views.card import AGENT_CHARS, Card
 from planwarden.server.views.escaping import escape_text, format_value, shorten_text
 from planwarden.server.views.execution import Execution
-from planwarden.server.views.loop_items import PAGE_ITEMS
 from planwarden.server.views.plan_graph import PlanGraph, build_graph
 from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.status_text import build_outcome, build_title, describe_progress, describe_state
 from planwarden.server.views.status_words import WORDS, Mark
 from planwarden.server.views.suspension import Suspension
 from planwarden.server.views.svg import draw_svg, read_rules
+from planwarden.server.views.tools import PAGE_ITEMS
 
 URI = "ui://planwarden/suspension"
 META_KEY = "planwarden/questions"

@@ -26,7 +26,6 @@ from planwarden.server.views.decisions import describe_decision
 from planwarden.server.views.escaping import name_some
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.instants import format_instant, to_utc
-from planwarden.server.views.loop_items import PAGE_ITEMS, LoopItem, LoopItems, count_items, list_items
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.status_text import (
     GOES_ON_FROM,
@@ -38,7 +37,17 @@ from planwarden.server.views.status_text import (
     describe_what_is_proven,
 )
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
-from planwarden.server.views.tools import Error, ToolCall, build_tool_call
+from planwarden.server.views.tools import (
+    PAGE_ITEMS,
+    Error,
+    LoopItem,
+    LoopItems,
+    ToolCall,
+    build_error,
+    build_tool_call,
+    count_items,
+    list_items,
+)
 
 LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown", "rehearsed")
 """Statuses of the calls that a step lists; a call that is only proposed or decided, or that runs, is not listed."""
@@ -396,9 +405,7 @@ def _build_step(execution: ExecutionState, state: StepState) -> Step:
         validation_status=state.validation,
         retries=state.retries,
         result=result,
-        error=None
-        if state.error_code is None
-        else Error(code=state.error_code, message=state.error_message or _describe_rejection(execution, state)),
+        error=build_error(state.error_code, state.error_message or _describe_rejection(execution, state)),
         actual_tool_calls=tuple(map(build_tool_call, pick_notable(calls, MAX_LOOP_CALLS) if is_loop else calls)),
         items=count_items(state, PAGE_ITEMS if is_completed else None) if is_loop else None,
         taken_from=state.taken_from,

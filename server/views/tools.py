@@ -1,13 +1,23 @@
-"""The views of tools: a call with its error, a line of the catalogue, and a full definition."""
+"""The views of tools: a call with its error, a loop's items, a line of the catalogue, and a full definition.
 
+The items of a loop come in pages, as a loop may have 10,000 of them.
+"""
+
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution.events import MatchedRule
-from planwarden.agent.core.execution.state import Call
+from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, StepState
 from planwarden.agent.core.tool import ToolDefinition
+
+PAGE_ITEMS = 100
+MAX_PAGE_ITEMS = 1_000
+MAX_PAGE_BYTES = 1024 * 1024
+"""The most bytes of results on a page; the first item of a page is there even if its result is larger."""
 
 
 class Error(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +77,35 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """What a rehearsal found instead of making the call; left out if it was made."""
     rule: MatchedRule | None = None
     """The rule of the operator that let it through, or denied it; left out if none."""
+
+
+class LoopItems(msgspec.Struct, frozen=True, kw_only=True):
+    """How far along a loop is, in numbers of items."""
+
+    total: int
+    """Items in the loop's list."""
+    succeeded: int
+    """Items whose calls all succeeded."""
+    failed: int
+    """Items with a failed call."""
+    rejected: int
+    """Items with a rejected call."""
+    next: int | None = None
+    """The first item whose result this page lacks, as `itemsFrom` for the next page; left out if no page follows."""
+
+
+class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one item of a loop."""
+
+    item: int
+    """Its place in the list, counted from 0."""
+    status: str
+    """`pending`, `running`, `suspended`, `succeeded`, `failed`, `rejected`, `outcome_unknown`, `rehearsed`,
+    or `skipped` if the step ended without it."""
+    result: JsonValue
+    """The value of its call, or the list of its calls' values; left out until all its calls have succeeded."""
+    error: Error | None
+    """Why one of its calls failed; left out if none did."""
 
 
 NOT_SEEN = "not known: it was not called yet, so a pointer into its result is a guess"
@@ -161,6 +200,11 @@ _ASKS = {
 """Whether a person is asked, in words. Each key says whether the tool is blocking and whether its risk is `read`."""
 
 
+def build_error(code: str | None, message: str | None) -> Error | None:
+    """Return the error; None without a code."""
+    return None if code is None else Error(code=code, message=message or "")
+
+
 def build_tool_call(call: Call) -> ToolCall:
     final = call.arguments or {}
     return copy_fields(
@@ -169,9 +213,7 @@ def build_tool_call(call: Call) -> ToolCall:
         arguments=call.proposed if call.arguments is None else call.arguments,
         resolved=any(key in final and final[key] != value for key, value in call.proposed.items()) or None,
         # A call keeps its former error when a person says that it happened after all.
-        error=None
-        if call.error_code is None or call.status == "succeeded"
-        else Error(code=call.error_code, message=call.error_message or ""),
+        error=None if call.status == "succeeded" else build_error(call.error_code, call.error_message),
         once=None if call.once is None else call.once.values,
         taken_from=call.origin.partition(":")[0] or None,
         rehearsal=None
@@ -180,3 +222,51 @@ def build_tool_call(call: Call) -> ToolCall:
             RehearsedCall, rehearsed, confirms=tuple(dict.fromkeys(row.step_id for row in rehearsed.covers))
         ),
     )
+
+
+def count_items(state: StepState, following: int | None) -> LoopItems:
+    """Return how far along the loop is; `following` is the first item whose result the view leaves out."""
+    ends = [{call.status for call in state.list_item_calls(index)} for index in range(len(state.items or ()))]
+    return LoopItems(
+        total=len(ends),
+        succeeded=sum(statuses == {"succeeded"} for statuses in ends),
+        failed=sum("failed" in statuses for statuses in ends),
+        rejected=sum("rejected" in statuses for statuses in ends),
+        next=following if following is not None and following < len(ends) else None,
+    )
+
+
+def list_items(state: StepState, first: int, limit: int) -> tuple[LoopItem, ...]:
+    """Return at most `limit` items from `first` on; only the first may make the results exceed `MAX_PAGE_BYTES`."""
+    page: list[LoopItem] = []
+    size = 0
+    for index in range(first, min(first + limit, len(state.items or ()))):
+        item = _build_item(state, index)
+        size += measure_at_least(item.result, MAX_PAGE_BYTES)
+        if page and size > MAX_PAGE_BYTES:
+            break
+        page.append(item)
+    return tuple(page)
+
+
+def _build_item(state: StepState, index: int) -> LoopItem:
+    calls = state.list_item_calls(index)
+    failed = next((call for call in calls if call.error_code is not None), None)
+    status = _find_status(state, calls)
+    values = [call.value for call in calls]
+    return LoopItem(
+        item=index,
+        status=status,
+        result=None if status != "succeeded" else values[0] if len(values) == 1 else values,
+        error=None if failed is None or status == "succeeded" else build_error(failed.error_code, failed.error_message),
+    )
+
+
+def _find_status(state: StepState, calls: Sequence[Call]) -> str:
+    statuses = {call.status for call in calls}
+    for status in ("failed", "rejected", "outcome_unknown", "suspended", "running", "decided", "rehearsed"):
+        if status in statuses:
+            return "running" if status == "decided" else status
+    if "succeeded" in statuses:
+        return "succeeded" if len(statuses) == 1 else "running"
+    return "skipped" if state.status in STEP_TERMINAL else "pending"

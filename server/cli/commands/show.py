@@ -35,13 +35,13 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.execution import Execution, build_execution_view, show_step
 from planwarden.server.views.instants import format_age, format_instant, to_utc
-from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.plan_graph import build_graph, write_mermaid, write_outline
 from planwarden.server.views.status_text import list_lineage_facts
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer
 from planwarden.server.views.svg import draw_svg
+from planwarden.server.views.tools import MAX_PAGE_ITEMS, LoopItem
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Printable ASCII, line feed and tab. A terminal might take any other byte as a command."""

@@ -7,6 +7,7 @@ from itertools import islice
 
 import msgspec
 from markupsafe import Markup
+from msgspec.structs import asdict
 from pydantic import JsonValue
 from starlette.responses import Response
 
@@ -257,12 +258,8 @@ def _build_step(
     fault = "" if state.status == "skipped" else state.error_message or ""
     notes = () if fault else (row.after, row.note)
     return {
-        "step_id": row.step_id,
-        "description": row.description,
-        "mark": row.mark,
+        **asdict(row),
         "sign": SIGNS[row.mark].text,
-        "state": row.state,
-        "tools": row.tools,
         "note": " · ".join(text for text in notes if text),
         "error": shorten_text(fault, GOAL_CHARS),
         "proof": _describe_proof(state),

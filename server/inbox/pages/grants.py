@@ -88,7 +88,7 @@ async def make_grant(request: InboxRequest) -> Response:
         opens_others=form_texts.get("others") == "yes",
         uses=uses or 0,
         expires_in_s=int(minutes) * 60.0 if minutes in DURATIONS else 0.0,
-        owner=record.row.principal,
+        owner=record.execution.principal,
         definition_digest=record.question.definition_digest,
     )
     try:
@@ -142,7 +142,7 @@ async def make_step_grant(request: InboxRequest) -> Response:
         step=plan_step.step,
         uses=uses or 0,
         expires_in_s=seconds or 0.0,
-        owner=record.row.principal,
+        owner=record.execution.principal,
         definition_digest=question.rows[0].definition_digest if question.rows else question.definition_digest,
     )
     try:
@@ -169,7 +169,7 @@ async def _render_step_form(
 ) -> Response:
     question, now = record.question, to_utc(request.service.store.clock.now())
     last = now + timedelta(days=MAX_STEP_DAYS)
-    step, whose = plan_step.step, name_owner(record.row.principal)
+    step, whose = plan_step.step, name_owner(record.execution.principal)
     title = (await read_titles(request.service)).get((step.plan_name, step.plan_digest), step.plan_name)
     tool, step_id, plan, version = describe_step_terms(
         find_step_tool(record) or "", step.step_id, title, step.plan_digest

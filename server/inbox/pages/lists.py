@@ -16,14 +16,14 @@ from planwarden.agent.core.execution.synopsis import MAX_WORD_CHARS, NAME_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.guard.receipts import build_receipt, list_sessions
 from planwarden.server.inbox.pages.saved_plans import list_schedules
-from planwarden.server.inbox.questions import PAGE_SIZE, build_cards, find_page, find_question, record_decision
+from planwarden.server.inbox.questions import PAGE_SIZE, find_question, find_questions, record_decision
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
 from planwarden.server.notifications.messages import describe_question
-from planwarden.server.views.card import Card, format_host
+from planwarden.server.views.card import Card
 from planwarden.server.views.card_calls import build_call, note_tool
 from planwarden.server.views.decisions import describe_decision, find_decided
 from planwarden.server.views.escaping import escape_text, format_value, shorten_text
-from planwarden.server.views.instants import format_age, to_utc
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
 from planwarden.server.views.status_words import STATUSES, WORDS
 from planwarden.tools.downstream.config import build_slug
@@ -45,27 +45,38 @@ ROUTES = PageRoutes()
 async def show_waiting(request: InboxRequest) -> Response:
     after, store = request.query("after") or None, request.service.store
     # The store returns the most dangerous questions first, then the oldest.
-    listed = await find_page(request.service, await store.waiting(limit=PAGE_SIZE, cursor=after))
+    page = await store.waiting(limit=PAGE_SIZE, cursor=after)
+    records = await find_questions(request.service, page.rows)
 
     async def build() -> Values:
         return {
-            "listed": listed,
-            "cards": build_cards(request.service, listed),
+            "listed": page,
+            "cards": [record.card for record in records],
             "notices": {
-                item.question.suspension_id: describe_question(state, item) for state, item in listed.questions
+                record.suspension_id: describe_question(record.execution, record.suspension) for record in records
             },
             "after": after,
         }
 
-    return await request.render_live("waiting.html", "_waiting.html", listed.build_token(), build)
+    states = [
+        (
+            each.suspension_id,
+            each.question.digest,
+            each.suspension.is_open,
+            each.execution.is_finished,
+            each.suspension.endorsements,
+        )
+        for each in records
+    ]
+    return await request.render_live("waiting.html", "_waiting.html", build_token((page.total, states)), build)
 
 
 @ROUTES.page("/history")
 async def show_history(request: InboxRequest) -> Response:
-    after, store = request.query("after") or None, request.service.store
-    listed = await find_page(request.service, await store.decided(limit=PAGE_SIZE, cursor=after))
-    cards = build_cards(request.service, listed)
-    return request.render_page("history.html", listed=listed, cards=cards, after=after)
+    after = request.query("after") or None
+    page = await request.service.store.decided(limit=PAGE_SIZE, cursor=after)
+    cards = [record.card for record in await find_questions(request.service, page.rows)]
+    return request.render_page("history.html", listed=page, cards=cards, after=after)
 
 
 @ROUTES.page("/review")
@@ -112,7 +123,7 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> V
         execution = await record_decision(request, record, decision, digest, wait_s=0)
     except PlanwardenError as error:
         return {"suspension_id": suspension_id[:64], "tool": tool, "text": error.message, "tone": "bad"}
-    after = execution.suspensions[record.row.suspension_id]
+    after = execution.suspensions[record.suspension_id]
     text, tone = "approved; its page says what became of it" if decision.approved else "rejected", "plain"
     if after.is_open:
         text, tone = "your approval is not enough; the question stays open", "bad"
@@ -138,18 +149,11 @@ async def show_receipt(request: InboxRequest) -> Response:
     )
 
 
-@ROUTES.page("/plans")
-async def show_plans(request: InboxRequest) -> Response:
-    return await _show(request, is_gated=False)
-
-
-@ROUTES.page("/calls")
-async def show_calls(request: InboxRequest) -> Response:
-    """Show what hosts called through gates."""
-    return await _show(request, is_gated=True)
-
-
-async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
+@ROUTES.page("/plans", "/calls")
+async def show_executions(request: InboxRequest) -> Response:
+    """Show plans or, under `/calls`, what hosts called through gates."""
+    place = request.http.url.path.rpartition("/")[2]
+    is_gated = place == "calls"
     selection = _read_filter(request)
     query = urlencode({name: value for name, value in selection.items() if value})
     after, store = request.query("after") or None, request.service.store
@@ -166,19 +170,18 @@ async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
         limit=PAGE_SIZE,
         cursor=after,
     )
-    has_next_runs = not query and after is None and not is_gated
-    next_runs = await _list_next_runs(request) if has_next_runs else []
+    next_runs = [] if query or after or is_gated else await _list_next_runs(request)
 
     async def build() -> Values:
-        now = store.clock.now()
-        rows = [_build_row(build_line(row), now) for row in listed.rows]
+        lines = [build_line(row) for row in listed.rows]
         return {
-            "place": "calls" if is_gated else "plans",
-            "rows": [await _add_call(request, row) for row in rows] if is_gated else rows,
+            "place": place,
+            "rows": [(line, await _find_call(request, line) if is_gated else None) for line in lines],
+            "now": store.clock.now(),
+            "title_chars": TITLE_CHARS,
             "next_cursor": listed.next_cursor,
             "next_runs": next_runs,
             "wanted": selection,
-            "plan": shorten_text(selection["plan"], TITLE_CHARS),
             # The part of an address that keeps this filter.
             "query": f"{query}&" if query else "",
             "after": after,
@@ -218,44 +221,22 @@ def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(offered))
 
 
-def _build_row(line: ExecutionLine, now: float) -> Values:
-    """Return the row for one execution, with every text escaped and shortened."""
-    return {
-        "execution_id": line.execution_id,
-        "state": line.state,
-        "words": line.words.word,
-        "tone": line.words.tone,
-        "title": shorten_text(line.title, TITLE_CHARS),
-        "is_quoted": line.is_quoted,
-        "progress": line.describe_progress(),
-        "saved_plan": shorten_text(line.saved_plan or "", TITLE_CHARS),
-        "plan_query": urlencode({"plan": line.saved_plan or ""}),
-        "host": format_host(line.host or ""),
-        "question": line.suspension_id,
-        "fault": escape_text(line.fault or ""),
-        "changed_at": line.changed_at,
-        "age": format_age(now - line.changed_at.timestamp()),
-        "call": None,
-        "result": "",
-    }
-
-
-async def _add_call(request: InboxRequest, row: Values) -> Values:
-    """Return the row; add its call if its execution can be read and makes exactly one call."""
+async def _find_call(request: InboxRequest, line: ExecutionLine) -> Values | None:
+    """Return the call of an execution, and what became of it; None if the execution cannot be read, or makes more calls
+    or none."""
     try:
-        execution = await request.service.find(row["execution_id"])
+        execution = await request.service.find(line.execution_id)
     except StoreError:
-        return row
+        return None
     calls = [call for state in execution.steps.values() for call in state.list_known_calls()]
     if len(calls) != 1:
-        return row
+        return None
     [call] = calls
-    words, result = WORDS["call"][call.status], LARGE if call.artifact else format_value(call.value, RESULT_CHARS)
+    result = LARGE if call.artifact else format_value(call.value, RESULT_CHARS)
     return {
-        **row,
-        **({"words": words.word, "tone": words.tone} if call.status == "outcome_unknown" else {}),
         # Show the arguments with which the call was or will be made.
-        "call": build_call(note_tool(request.service.tools, call.tool_name), call.arguments or call.proposed),
+        "view": build_call(note_tool(request.service.tools, call.tool_name), call.arguments or call.proposed),
+        "words": WORDS["call"][call.status] if call.status == "outcome_unknown" else line.words,
         "decided": describe_decision(find_decided(execution, call), has_reason=False) or "",
         "result": result if call.status == "succeeded" else "",
     }
@@ -266,7 +247,4 @@ async def _list_next_runs(request: InboxRequest) -> list[Values]:
     hide the plans, and the page of saved plans says what is wrong."""
     schedules, _ = await list_schedules(request.service)
     waiting = sorted((schedule.next_at, schedule.plan) for schedule in schedules if schedule.paused_at is None)
-    return [
-        {"plan": shorten_text(plan, TITLE_CHARS), "plan_query": urlencode({"plan": plan}), "at": to_utc(next_at)}
-        for next_at, plan in waiting[:MAX_NEXT_RUNS]
-    ]
+    return [{"plan": plan, "at": to_utc(next_at)} for next_at, plan in waiting[:MAX_NEXT_RUNS]]

@@ -40,8 +40,7 @@ async def cancel_execution(request: InboxRequest) -> Response:
     return request.redirect(f"/executions/{execution.execution_id}")
 
 
-@ROUTES.form("/executions/{execution_id}/retry")
-@ROUTES.form("/executions/{execution_id}/fork")
+@ROUTES.form("/executions/{execution_id}/retry", "/executions/{execution_id}/fork")
 async def continue_execution(request: InboxRequest) -> Response:
     """Start a run of the steps that are left or, for a fork, of the chosen step and every step that depends on it.
 

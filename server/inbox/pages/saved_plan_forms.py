@@ -39,7 +39,6 @@ from planwarden.server.inbox.pages.saved_plans import (
     LISTED_CHARS,
     MISSED,
     OVERLAPS,
-    REASON_CHARS,
     build_broken_plan,
     build_plan_card,
     build_schedule_cards,
@@ -63,7 +62,7 @@ from planwarden.server.plans.plan_file import PlanFault, SavedPlan
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.schedule_commands import ScheduleRequest
 from planwarden.server.views.escaping import capitalize, escape_text, shorten_text
-from planwarden.server.views.forecast import Forecast, ForecastStep
+from planwarden.server.views.forecast import Forecast
 from planwarden.storage.schedules import ScheduleStore
 
 SHOWN_SCHEDULES = 25
@@ -160,59 +159,45 @@ async def _render_plan(
     name = request.path("name")
     schedules, fault = await list_schedules(request.service)
     of_plan = [schedule for schedule in schedules if schedule.plan == name]
-    cards = await build_schedule_cards(request, of_plan[:SHOWN_SCHEDULES])
-    values: Values = {
-        "started": started,
-        "schedules": cards,
-        "more_schedules": len(of_plan) - len(cards),
-        "fault": fault,
-    }
+    cards = await build_schedule_cards(request, of_plan, SHOWN_SCHEDULES)
+    values: Values = {"started": started, "schedules": cards, "fault": fault}
     if isinstance(plan, PlanFault):
         return request.render_page("saved_broken.html", remark=remark, broken=build_broken_plan(plan), **values)
     return request.render_page(
         "saved_plan.html",
-        remark=remark,
-        plan=build_plan_card(plan, WHOLE_CHARS),
-        digest=plan.digest,
-        key=request.keep_key(remark, is_new=filled is None),
-        fields=build_input_fields(plan.inputs),
-        filled=filled,
         takes_inputs=plan.inputs is not None,
         forecast=await _forecast_run(request.service, plan, inputs),
         basis=_describe_basis(plan, inputs),
+        **_build_form_values(request, plan, remark, filled),
         **values,
     )
 
 
+def _build_form_values(
+    request: InboxRequest, plan: SavedPlan, remark: Remark | None, filled: FilledForm | None
+) -> Values:
+    """Return what both forms show: the plan, its inputs as far as they are filled in, and what the form carries."""
+    return {
+        "remark": remark,
+        "plan": build_plan_card(plan, WHOLE_CHARS),
+        "digest": plan.digest,
+        "key": request.keep_key(remark, is_new=filled is None),
+        "fields": build_input_fields(plan.inputs),
+        "filled": filled,
+    }
+
+
 async def _forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> Values:
     """Return what a run with these inputs would do and ask; without inputs, what is known about every run."""
-    empty: Values = {"summary": "", "steps": (), "left_out": 0, "warnings": (), "fault": ""}
+    values: Values = {"summary": "", "foreseen": None, "descriptions": {}, "fault": "", "most": MAX_STEPS_SHOWN}
     try:
         forecast = await service.forecast_plan(plan.document, inputs=inputs, principal=LOCAL)
     except (InvalidPlan, InvalidArguments, LimitExceeded, UnknownPlan) as error:
         if inputs is None and isinstance(error, InvalidArguments):
-            return {**empty, "summary": "It depends on the inputs: fill them in, and press Forecast."}
-        return {**empty, "fault": shorten_text(capitalize(error.message), WHOLE_CHARS)}
-    descriptions = {str(step["id"]): str(step["description"]) for step in plan.steps}
-    first_steps = forecast.steps[:MAX_STEPS_SHOWN]
-    return {
-        **empty,
-        "summary": _summarize(forecast),
-        "steps": [_build_preview(step, forecast, descriptions.get(step.id, "")) for step in first_steps],
-        "left_out": len(forecast.steps) - len(first_steps),
-        "warnings": [shorten_text(warning, REASON_CHARS) for warning in forecast.warnings],
-    }
-
-
-def _build_preview(step: ForecastStep, forecast: Forecast, description: str) -> Values:
-    """Return what is known of a step before it runs."""
-    return {
-        "step_id": shorten_text(step.id, 200),
-        "description": shorten_text(flow(description), LISTED_CHARS),
-        "tools": [shorten_text(tool, 128) for tool in step.tools],
-        "after": [shorten_text(name, 64) for name in step.after],
-        "facts": list(forecast.describe_step(step)),
-    }
+            return {**values, "summary": "It depends on the inputs: fill them in, and press Forecast."}
+        return {**values, "fault": shorten_text(capitalize(error.message), WHOLE_CHARS)}
+    descriptions = {str(step["id"]): shorten_text(flow(str(step["description"])), LISTED_CHARS) for step in plan.steps}
+    return {**values, "summary": _summarize(forecast), "foreseen": forecast, "descriptions": descriptions}
 
 
 def _summarize(forecast: Forecast) -> str:
@@ -299,19 +284,12 @@ def _render_form(
     faults: Mapping[str, str] | None = None,
     times: Sequence[datetime] = (),
 ) -> Response:
-    is_new = filled is None
     return request.render_page(
         "saved_schedule.html",
-        remark=remark,
-        plan=build_plan_card(plan),
-        digest=plan.digest,
-        key=request.keep_key(remark, is_new=is_new),
-        fields=build_input_fields(plan.inputs),
-        filled=filled,
         zone=DEFAULT_ZONE,
         overlaps=OVERLAPS,
         missing=MISSED,
         faults=faults or {},
         times=times,
-        takes_reader_zone=is_new,
+        **_build_form_values(request, plan, remark, filled),
     )

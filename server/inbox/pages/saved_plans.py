@@ -19,9 +19,8 @@ from planwarden.server.plans.library import HOME
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan, is_plan_name
 from planwarden.server.schedules.schedule_commands import ScheduleBook
 from planwarden.server.settings.configuration import PLAN_FOLDER
-from planwarden.server.views.escaping import ValueView, capitalize, escape_text, format_name, shorten_text
+from planwarden.server.views.escaping import capitalize, escape_text, shorten_text
 from planwarden.server.views.fields import build_fields
-from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import TickView
 from planwarden.server.views.status_words import WORDS
 from planwarden.storage.schedules import MAX_RECENT, MissedTicks, Overlap, PlanSchedule, ScheduleStore
@@ -69,14 +68,16 @@ async def show_saved_plans(request: InboxRequest) -> Response:
     ]
     broken = [*map(build_broken_plan, catalogue.faults), *hidden]
     values: Values = {
-        "plans": [await _build_row(request, plan, by_plan.get(plan.name, [])) for plan in page_plans],
+        "plans": [
+            (build_plan_card(plan), await build_schedule_cards(request, by_plan.get(plan.name, []), SHOWN_SCHEDULES))
+            for plan in page_plans
+        ],
         "total": len(catalogue.plans),
         "after": after,
         "next_after": page_plans[-1].name if len(following) > len(page_plans) else "",
         "broken": broken[:MAX_FAULTS],
         "more_broken": max(0, len(broken) - MAX_FAULTS),
-        "lost": await build_schedule_cards(request, lost[:MAX_LOST]),
-        "more_lost": max(0, len(lost) - MAX_LOST),
+        "lost": await build_schedule_cards(request, lost, MAX_LOST),
         "folder": escape_text(str(request.site.settings.home / PLAN_FOLDER)),
         "fault": fault,
     }
@@ -86,11 +87,6 @@ async def show_saved_plans(request: InboxRequest) -> Response:
         return {**values, "is_removed": is_removed}
 
     return await request.render_live("saved.html", "_saved_list.html", build_token(values), build)
-
-
-async def _build_row(request: InboxRequest, plan: SavedPlan, schedules: Sequence[PlanSchedule]) -> Values:
-    cards = await build_schedule_cards(request, schedules[:SHOWN_SCHEDULES])
-    return {"card": build_plan_card(plan), "schedules": cards, "more_schedules": len(schedules) - len(cards)}
 
 
 async def find_shown_plan(service: Service, name: str) -> SavedPlan | PlanFault:
@@ -142,18 +138,12 @@ async def show_schedule(request: InboxRequest) -> Response:
     return await _render_schedule(request)
 
 
-@ROUTES.form("/schedules/{schedule_id}/pause")
-async def pause_schedule(request: InboxRequest) -> Response:
+@ROUTES.form("/schedules/{schedule_id}/pause", "/schedules/{schedule_id}/resume")
+async def pause_or_resume_schedule(request: InboxRequest) -> Response:
     book, schedule = await _find(request)
-    await book.pause(schedule.schedule_id)
-    return request.redirect(f"/schedules/{schedule.schedule_id}?did=paused")
-
-
-@ROUTES.form("/schedules/{schedule_id}/resume")
-async def resume_schedule(request: InboxRequest) -> Response:
-    book, schedule = await _find(request)
-    await book.resume(schedule.schedule_id)
-    return request.redirect(f"/schedules/{schedule.schedule_id}?did=resumed")
+    is_pause = request.http.url.path.endswith("/pause")
+    await (book.pause if is_pause else book.resume)(schedule.schedule_id)
+    return request.redirect(f"/schedules/{schedule.schedule_id}?did={'paused' if is_pause else 'resumed'}")
 
 
 @ROUTES.form("/schedules/{schedule_id}/run")
@@ -194,8 +184,8 @@ async def _render_schedule(request: InboxRequest, remark: Remark | None = None) 
 
 def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
     """Return what the button that led to this address did; None if that is no longer true of the schedule."""
-    did, is_paused = request.query("did"), card["paused_at"] is not None
-    if did == "queued" and card["queued"]:
+    did, is_paused = request.query("did"), card["stored"].paused_at is not None
+    if did == "queued" and card["stored"].queued:
         return Remark("The last run is not finished; this one starts after it.", tone="plain")
     if did != "ran":
         return _DONE.get((did, is_paused))
@@ -217,29 +207,19 @@ async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], st
         return (), escape_text(error.message)
 
 
-async def build_schedule_cards(request: InboxRequest, schedules: Sequence[PlanSchedule]) -> list[Values]:
-    """Return what a list shows of each schedule, with its newest tick."""
-    return [await _build_card(request, open_book(request), schedule, 1) for schedule in schedules]
+async def build_schedule_cards(request: InboxRequest, schedules: Sequence[PlanSchedule], limit: int) -> Values:
+    """Return what a list shows of at most `limit` schedules, with the newest tick of each, and the number of others."""
+    cards = [await _build_card(request, open_book(request), schedule, 1) for schedule in schedules[:limit]]
+    return {"cards": cards, "more": len(schedules) - len(cards)}
 
 
 async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanSchedule, shown_runs: int) -> Values:
-    """Return the schedule in escaped words, with its `shown_runs` newest ticks; if none of them started a run, add the
-    newest tick that did."""
+    """Return the schedule as it is stored, its next ticks, and its `shown_runs` newest ones; if none of them started a
+    run, add the newest tick that did."""
     card: Values = {
-        "schedule_id": schedule.schedule_id,
-        "plan": escape_text(schedule.plan),
-        "cron": escape_text(schedule.cron),
-        "timezone": escape_text(schedule.timezone),
-        "owner": escape_text(schedule.owner),
-        "created_by": escape_text(schedule.created_by),
-        # The version of the stored row that the page shows.
-        "version": schedule.version,
-        "inputs": [(format_name(name), ValueView(value)) for name, value in schedule.inputs.items()],
+        "stored": schedule,
         "overlap": OVERLAPS[schedule.overlap],
         "missed": MISSED[schedule.missed],
-        "created_at": to_utc(schedule.created_at),
-        "paused_at": None if schedule.paused_at is None else to_utc(schedule.paused_at),
-        "queued": len(schedule.queued),
         "next_ticks": (),
         "runs": (),
         "fault": "",

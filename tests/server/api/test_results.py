@@ -16,7 +16,7 @@ from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.tools import MAX_SHAPE_CHARS, describe_shape
 from planwarden.server.cli.commands.show import read_artifact
-from planwarden.server.views.loop_items import list_items
+from planwarden.server.views.tools import list_items
 from tests import kit
 from tests.kit import Home, Requester, Tool, crawl, define, parse_plan
 from tests.server.mcp.support import Document, ok, served, text_of
