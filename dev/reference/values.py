@@ -28,15 +28,7 @@ from planwarden.server.views.forecast import (
 from planwarden.server.views.listing import SavedPlanLine
 from planwarden.server.views.observations import OBSERVED, Observation
 from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
-from planwarden.server.views.tools import (
-    Error,
-    LoopItem,
-    LoopItems,
-    RehearsedCall,
-    ToolCall,
-    ToolLine,
-    ToolView,
-)
+from planwarden.server.views.tools import Error, LoopItem, LoopItems, RehearsedCall, ToolCall, ToolLine, ToolView
 
 IN_LOGS: Mapping[str, str] = {
     "cancelled": "The call was stopped, because its execution was",

@@ -39,7 +39,7 @@ from planwarden.server.inbox.pages.saved_plans import (
     LISTED_CHARS,
     MISSED,
     OVERLAPS,
-    build_broken_plan,
+    REASON_CHARS,
     build_plan_card,
     build_schedule_cards,
     find_shown_plan,
@@ -160,9 +160,9 @@ async def _render_plan(
     schedules, fault = await list_schedules(request.service)
     of_plan = [schedule for schedule in schedules if schedule.plan == name]
     cards = await build_schedule_cards(request, of_plan, SHOWN_SCHEDULES)
-    values: Values = {"started": started, "schedules": cards, "fault": fault}
+    values: Values = {"started": started, "schedules": cards, "fault": fault, "reason_chars": REASON_CHARS}
     if isinstance(plan, PlanFault):
-        return request.render_page("saved_broken.html", remark=remark, broken=build_broken_plan(plan), **values)
+        return request.render_page("saved_broken.html", remark=remark, broken=plan, **values)
     return request.render_page(
         "saved_plan.html",
         takes_inputs=plan.inputs is not None,

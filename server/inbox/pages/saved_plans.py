@@ -62,11 +62,8 @@ async def show_saved_plans(request: InboxRequest) -> Response:
     following = [plan for plan in catalogue.plans if plan.name > after]
     page_plans = following[:PAGE_SIZE]
     lost = [item for name, group in by_plan.items() if catalogue.get(name) is None for item in group]
-    hidden = [
-        {"path": escape_text(str(entry.path)), "reason": f"not used: {escape_text(str(entry.by))} has its name"}
-        for entry in catalogue.hidden
-    ]
-    broken = [*map(build_broken_plan, catalogue.faults), *hidden]
+    broken = [(str(fault.path), shorten_text(fault.reason, REASON_CHARS)) for fault in catalogue.faults]
+    broken += [(str(file.path), f"not used: {escape_text(str(file.by))} has its name") for file in catalogue.hidden]
     values: Values = {
         "plans": [
             (build_plan_card(plan), await build_schedule_cards(request, by_plan.get(plan.name, []), SHOWN_SCHEDULES))
@@ -116,15 +113,6 @@ def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> Values:
         "path": escape_text(str(plan.path)),
         "version": plan.digest[:VERSION_DIGITS],
         "inputs": [*labels, f"{len(names) - len(labels)} more"] if len(names) > len(labels) else labels,
-    }
-
-
-def build_broken_plan(fault: PlanFault) -> Values:
-    """Return the escaped texts that a page shows for a file that is not a usable plan."""
-    return {
-        "name": fault.name if is_plan_name(fault.name) else "",
-        "path": escape_text(str(fault.path)),
-        "reason": shorten_text(fault.reason, REASON_CHARS),
     }
 
 
