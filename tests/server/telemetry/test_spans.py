@@ -155,7 +155,7 @@ asyncio.run(main())
 print([name for name in sys.modules if name.startswith(("opentelemetry", "planwarden.server.telemetry."))])
 """
     done = await anyio.run_process([sys.executable, "-c", program], stderr=subprocess.STDOUT)
-    assert done.stdout.decode().strip() == "['planwarden.server.telemetry.settings']"
+    assert done.stdout.decode().strip() == "['planwarden.server.telemetry.settings', 'planwarden.server.telemetry.logs']"
 
 
 @pytest.mark.parametrize(
