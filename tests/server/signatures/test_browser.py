@@ -122,7 +122,7 @@ async def test_a_person_adds_a_key_and_approves_a_critical_call_with_it(tmp_path
         assert await button.inner_text() == "Approve with your key" and d.ledger.lines == []
         assert await d.page.is_hidden("[data-without-script]")
         await button.click()
-        await d.page.wait_for_selector("text=a person with a key")
+        await d.page.wait_for_selector("text=approved by ann")
         assert d.ledger.lines == ["wipe old 1"]
         await d.page.goto(f"{d.listening.origin}/inbox/keys")
         await d.page.wait_for_selector("li >> text=signed")
@@ -158,5 +158,5 @@ async def test_who_is_not_recognised_decides_nothing_and_may_try_again(tmp_path:
         assert d.ledger.lines == []
         await d.recognise(is_verified=True)
         await d.page.click("button[data-key]")
-        await d.page.wait_for_selector("text=a person with a key")
+        await d.page.wait_for_selector("text=approved by ann")
         assert d.ledger.lines == ["wipe old 1"]
