@@ -65,8 +65,9 @@ def can_decide(
 ) -> ev.Assurance | None:
     """Return what an approval by this person is worth in the execution; None when it is less than `needs`."""
     owner, starter = execution.principal, execution.starter
-    if starter is not None and policy.person(starter.principal) == policy.person(principal):
-        owner = principal
+    for name in () if starter is None else (starter.principal, starter.scheduler):
+        if name is not None and policy.person(name) == policy.person(principal):
+            owner = principal
     return policy.worth(assurance, principal, owner, needs)
 
 

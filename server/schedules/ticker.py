@@ -155,7 +155,8 @@ class ScheduleTicker:
             return earlier_run
         try:
             host = f"schedule {schedule.schedule_id[:SHOWN_CHARS]}"
-            starter = Starter(principal=schedule.asked_by.get(str(tick_at), schedule.created_by), channel=CHANNEL)
+            person = schedule.asked_by.get(str(tick_at), schedule.created_by)
+            starter = Starter(principal=person, channel=CHANNEL, scheduler=schedule.created_by)
             requester = Requester(schedule.owner, host=host, starter=starter)
             start = StartOptions(requester=requester, key=key, inputs=schedule.inputs)
             execution = await self._runner.run_plan(schedule.plan, start)

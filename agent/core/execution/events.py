@@ -88,6 +88,8 @@ class Starter(StoredStruct):
     principal: str
     channel: str
     """The channel, named as in `SuspensionDecided`; `schedule` if a schedule started the run."""
+    scheduler: str | None = None
+    """Who added the schedule, and with it chose the inputs."""
 
 
 class PlanVersion(StoredStruct):
@@ -138,7 +140,7 @@ class CreationFacts(StoredStruct):
     retry_of: str | None = None
     """The earlier execution, of the same thread, that this one goes on from; None for one that begins anew."""
     starter: Starter | None = None
-    """None when a program asked for it. A second person who must approve is neither owner nor starter."""
+    """None when a program asked for it. A second person who must approve is neither owner nor named here."""
     thread_effects: tuple[ThreadEffect, ...] = ()
     """The newest effects of the thread's earlier executions, oldest first."""
     is_operators: bool = False
