@@ -87,7 +87,10 @@ def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], argu
     """Call `switch`, the method that pauses or resumes, for the schedule that the command line names."""
 
     async def change(_: Service, book: ScheduleBook) -> PlanSchedule:
-        return await switch(book, await book.find_id(arguments.schedule))
+        schedule = await book.find(arguments.schedule)
+        # A schedule that cannot be shown is not changed.
+        book.build_view(schedule)
+        return await switch(book, schedule.schedule_id)
 
     return _change_schedule(arguments, change)
 

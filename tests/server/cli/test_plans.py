@@ -321,6 +321,10 @@ def test_a_schedule_that_cannot_be_used_is_named_and_can_be_removed(
         file.execute("UPDATE records SET body = json_patch(body, ?) WHERE id = ?", (json.dumps(damage), schedule_id))
     listed = cli.main("schedule", "list")
     assert listed.code != 0 and f"schedule '{schedule_id[:8]}' " in listed.err and said in listed.err
+    pausing = cli.main("schedule", "pause", schedule_id)
+    assert (
+        pausing.code != 0 and said in pausing.err and "schedule_paused" not in cli.main("audit", "show", "--json").out
+    )
     assert len(listed.err.splitlines()) == 1 and cli.main("schedule", "remove", schedule_id[:8]).code == 0
     assert "No schedules." in cli.main("schedule", "list").out
 
