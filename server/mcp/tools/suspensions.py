@@ -203,8 +203,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
     if decision is None:
         raise InvalidArguments("the content has no 'decision'; the person says approve or reject")
     now = request.service.store.clock.now()
-    nonce = request.arguments["nonce"]
-    digest = request.nonces.verify(request.principal, request.suspension_id, nonce, now)
+    digest = request.nonces.verify(request.principal, request.suspension_id, request.arguments["nonce"], now)
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
     return await _decide_as_client(request, decision, "app", digest, hash_question(question.card))
@@ -216,9 +215,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
     For a question that is already decided, return the recorded outcome, as every other channel does.
     """
     if decision.approved is False and is_open:
-        await request.service.view_awaiting(
-            request.thread_id, request.suspension_id, principal=request.principal, attempt="approval"
-        )
+        await request.read_execution(attempt="approval")
     else:
         claimed = Authority(assurance="claimed", channel="app", principal=request.principal)
         view = await _record_decision(request, replace(decision, modified_args=None), claimed)
@@ -338,6 +335,5 @@ async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResul
 async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
     """Return the execution as it is. While the question is open, `next_action` says that nobody decided, and why."""
     view = await request.read_execution(attempt="unanswered")
-    is_open = request.find_open_suspension(view) is not None
-    note = f"The person {reason}, so nothing was approved or rejected." if is_open else ""
-    return await request.show(view, note)
+    note = f"The person {reason}, so nothing was approved or rejected."
+    return await request.show(view, note if request.find_open_suspension(view) else "")

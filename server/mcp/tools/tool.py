@@ -187,10 +187,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.shows_app:
             return result
-        now = self.service.store.clock.now()
-        questions = build_questions(view, self.nonces, self.principal, now)
-        execution = await self.service.find(view.execution_id)
-        plan = build_plan(execution, self.arguments.get("suspensionId"))
+        questions = build_questions(view, self.nonces, self.principal, self.service.store.clock.now())
+        plan = build_plan(await self.service.find(view.execution_id), self.arguments.get("suspensionId"))
         return result.model_copy(update={"meta": {META_KEY: questions, PLAN_KEY: plan}})
 
     async def describe_ids(self) -> str | None:
