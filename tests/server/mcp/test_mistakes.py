@@ -155,6 +155,7 @@ def _list_steps(table: Table) -> None:
     for wrong, right in (("dependsOn", "dependencies"), ("tools", "requiredTools"), ("if", "when")):
         table.step({**STEP, wrong: ["note"]}, f"'{wrong}' (write '{right}')")
     table.step({"name": "a", "description": "x"}, "1 fault: todoList[0] has no key 'name' (write 'id')")
+    table.step({"id": "a", "name": "b", "description": "x"}, "1 fault: todoList[0] has no key 'name'; it takes id")
     table.step({**STEP, "use": "remind"}, "todoList[0] has no key 'use'", "it takes id", "by itself with run_plan")
     table.step({"id": "find it", "description": "x"}, "todoList[0].id", "write a name such as 'find_it'")
     table.step({"id": 7.5, "description": None}, "todoList[0].id must be text, not 7.5")

@@ -194,7 +194,7 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
         if author == "model" and not is_meant:
             warnings.append(f"{where}: dropped {count_of(len(unknown), 'unknown key')}: {quote_some(unknown)}")
         else:
-            problems.append(describe_unknown_keys(where, unknown, keys) + _show_right_form(node, unknown, keys))
+            problems.append(describe_unknown_keys(where, unknown, keys, absent) + _show_right_form(node, unknown, keys))
     return problems, warnings
 
 
