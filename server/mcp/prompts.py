@@ -217,8 +217,7 @@ async def complete(
     if _is_own_argument(params) and params.argument.name in ("thread_id", "suspension_id", "name"):
         lazy_service = context.lifespan_context
         with translate_errors():
-            service, principal = await lazy_service.service(), lazy_service.principal()
-            candidates = await _list_own(params.argument.name, service, principal)
+            candidates = await _list_own(params.argument.name, await lazy_service.service(), lazy_service.principal())
     else:
         candidates = _list_choices(params, plans)
     values = [value for value in dict.fromkeys(candidates) if value.startswith(params.argument.value)]

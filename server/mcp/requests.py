@@ -165,13 +165,11 @@ class Turns:
 
     def _find_line(self, principal: str, now: float) -> _Line:
         """Return the caller's line; forget the lines of callers that no longer send requests."""
-        idle = [
-            name
+        self._lines = {
+            name: line
             for name, line in self._lines.items()
-            if not line.at_work and not line.waiting and now - line.seen_at > SEEN_S
-        ]
-        for name in idle:
-            del self._lines[name]
+            if line.at_work or line.waiting or now - line.seen_at <= SEEN_S
+        }
         line = self._lines.setdefault(principal, _Line())
         line.seen_at = now
         return line

@@ -177,8 +177,7 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
 
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
     """Return the request with the ids of the question as arguments, as in a call of `resume_execution`."""
-    arguments = {**request.arguments, "threadId": thread_id, "suspensionId": suspension_id}
-    return replace(request, arguments=arguments)
+    return replace(request, arguments={**request.arguments, "threadId": thread_id, "suspensionId": suspension_id})
 
 
 @mcp_tool(
