@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -23,10 +24,12 @@ from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.watchers import Commit
-from planwarden.server.api.service import Service
 from planwarden.server.inbox.inbox_port import INBOX_PATH, InboxPort, InboxSockets, build_pairing_url
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings, find_operator
+
+if TYPE_CHECKING:
+    from planwarden.server.api.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +71,7 @@ def open_page(url: str) -> bool:
 class InboxLauncher:
     """Opens the inbox of one service; implements `InboxOpener`."""
 
-    def __init__(self, settings: Settings, service: Service, tasks: TaskGroup, *, opener: Opener = open_page) -> None:
+    def __init__(self, settings: Settings, service: "Service", tasks: TaskGroup, *, opener: Opener = open_page) -> None:
         self._settings = settings
         self._service = service
         self._tasks = tasks
@@ -176,7 +179,7 @@ class InboxLauncher:
 
 @asynccontextmanager
 async def with_launcher(
-    settings: Settings, service: Service, *, opener: Opener = open_page
+    settings: Settings, service: "Service", *, opener: Opener = open_page
 ) -> AsyncGenerator[InboxLauncher]:
     """Let the service open an inbox when it needs one, until the block ends."""
     with ExitStack() as stack:

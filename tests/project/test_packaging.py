@@ -61,6 +61,11 @@ def test_importing_planwarden_imports_neither_mcp_nor_a_provider_nor_an_http_cli
     assert _python(code) == "[]"
 
 
+def test_a_login_to_a_server_imports_no_engine() -> None:
+    code = "import sys, planwarden.server.cli.commands.login; print('planwarden.agent.runtime.engine' in sys.modules)"
+    assert _python(code) == "False"
+
+
 @pytest.mark.slow
 def test_the_wheel_has_one_package_with_every_module_and_data_file(tmp_path: Path) -> None:
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
