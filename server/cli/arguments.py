@@ -23,6 +23,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.output import USAGE
 from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIABLE, Settings, find_home, load_settings
+from planwarden.storage.location import read_location
 
 Handler = Callable[[Namespace], int]
 """Runs a command and returns its exit code."""
@@ -225,11 +226,16 @@ def build_program(arguments: Namespace) -> str:
 
 
 def check_home(arguments: Namespace) -> None:
-    """Raise `UsageError` if the command needs a home, the named one is missing, and no store was named instead."""
-    if not arguments.needs_home or arguments.store or os.environ.get(STORE_VARIABLE):
+    """Raise `UsageError` if the command needs a home, and the folder of the named home or store is missing."""
+    if not arguments.needs_home:
         return
-    missing = describe_missing_home(find_home(arguments.home, os.environ)) if is_home_named(arguments.home) else None
-    if missing is not None:
+    if store := arguments.store or os.environ.get(STORE_VARIABLE):
+        path = read_location(store).path
+        if path is not None and not os.path.isdir(path.parent):
+            raise UsageError(
+                f"there is no folder {path.parent}, so no store {path}; make the folder, or name another one"
+            )
+    elif is_home_named(arguments.home) and (missing := describe_missing_home(find_home(arguments.home, os.environ))):
         raise UsageError(missing)
 
 

@@ -110,6 +110,9 @@ def test_a_named_home_that_is_not_there_is_said_and_not_made(
     for words in commands:
         refused = Cli(place, cli.capture).main(*words)
         assert (refused.code, refused.out) == (2, "") and sentence in refused.err and not place.exists(), words
+        stored = cli.main(*words, "--store", f"sqlite://{place}/x")
+        assert (stored.code, stored.out) == (2, "") and f"so no store {place / 'x'};" in stored.err, words
+        assert not place.exists(), words
     monkeypatch.setenv("PLANWARDEN_HOME", str(place))
     assert sentence in run_in_process(cli.capture, "list").err
     place.write_text("")
