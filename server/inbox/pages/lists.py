@@ -52,21 +52,14 @@ async def show_waiting(request: InboxRequest) -> Response:
         return {
             "listed": page,
             "cards": [record.card for record in records],
-            "notices": {
-                record.suspension_id: describe_question(record.execution, record.suspension) for record in records
-            },
+            "notices": {each.suspension_id: describe_question(each.execution, each.suspension) for each in records},
             "after": after,
         }
 
+    questions = [(each.suspension, each.execution.is_finished) for each in records]
     states = [
-        (
-            each.suspension_id,
-            each.question.digest,
-            each.suspension.is_open,
-            each.execution.is_finished,
-            each.suspension.endorsements,
-        )
-        for each in records
+        (item.question.suspension_id, item.question.digest, item.is_open, item.endorsements, is_over)
+        for item, is_over in questions
     ]
     return await request.render_live("waiting.html", "_waiting.html", build_token((page.total, states)), build)
 
@@ -222,8 +215,7 @@ def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 async def _find_call(request: InboxRequest, line: ExecutionLine) -> Values | None:
-    """Return the call of an execution, and what became of it; None if the execution cannot be read, or makes more calls
-    or none."""
+    """Return the call of an execution and what became of it; None unless it can be read and makes exactly one call."""
     try:
         execution = await request.service.find(line.execution_id)
     except StoreError:

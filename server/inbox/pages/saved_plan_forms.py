@@ -80,8 +80,7 @@ ROUTES = PageRoutes()
 
 @ROUTES.page("/saved/{name}")
 async def show_saved_plan(request: InboxRequest) -> Response:
-    plan = await find_shown_plan(request.service, request.path("name"))
-    return await _render_plan(request, plan)
+    return await _render_plan(request, await find_shown_plan(request.service, request.path("name")))
 
 
 @ROUTES.form("/saved/{name}/start")
