@@ -92,7 +92,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
         on_timeout=on_timeout,
         covers=tuple(row.covered for row in rows),
         found=(
-            *describe_placeholders(execution, _list_written(state, rows)),
+            *describe_placeholders(_list_written(state, rows)),
             *((CHOICE.format(len(rows)),) if len(rows) > 1 else ()),
             *_describe_gaps(state),
             *describe_earlier_runs(execution, state.step.step_id),

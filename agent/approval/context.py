@@ -1,7 +1,8 @@
 """What every decision about a call takes into account: the tools, the operator's policy, grants, budgets and time.
 
 A `CallRequest` is one call to judge. This module says with which arguments the call will run, and whether its tool has
-changed since somebody relied on it.
+changed since somebody relied on it. If so, approvals of the old definition do not count, and a person is asked even
+about calls that otherwise need no approval, until somebody approves a call of the tool as it is now.
 """
 
 import json

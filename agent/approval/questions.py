@@ -94,9 +94,7 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
         releases=suspend.releases,
         undecidable=suspend.undecidable,
         found=(
-            *describe_placeholders(
-                execution, [call, *(other for name in covered_ids for other in execution.steps[name].calls)]
-            ),
+            *describe_placeholders([call, *(other for name in covered_ids for other in execution.steps[name].calls)]),
             *_describe_conditions(execution, covers),
             *suspend.found,
             *describe_earlier_runs(execution, call.step_id),
@@ -150,7 +148,7 @@ def ask_approval(
         wait_s=find_answer_limit(execution, definition),
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
-            *describe_placeholders(execution, [call]),
+            *describe_placeholders([call]),
             *findings,
             *((requirement.found,) if requirement.found else ()),
             *describe_attempts(execution, call.step_id),
@@ -202,7 +200,7 @@ def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...
     return (f"If the tool says that it failed, it is called again: at most {retry.attempts} calls in all.",)
 
 
-def describe_placeholders(execution: ExecutionState, calls: Iterable[Call]) -> tuple[str, ...]:
+def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
     """Return a sentence for each placeholder in the calls as they were written, such as `<name>` or `TODO`.
 
     A model's calls can only repeat placeholders of the goal or the inputs, but a model may have written the goal too.

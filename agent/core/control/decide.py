@@ -147,7 +147,7 @@ def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> 
         return True
     if is_unknown_in_rehearsal(execution, dependency):
         return not needs_result(state.step, name)
-    return _may_go_without(execution, state, dependency)
+    return _may_go_without(state, dependency)
 
 
 def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
@@ -156,7 +156,7 @@ def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | Non
     return next((name for name in dependencies if not _can_go_on_after(execution, state, name)), None)
 
 
-def _may_go_without(execution: ExecutionState, state: StepState, dependency: StepState) -> bool:
+def _may_go_without(state: StepState, dependency: StepState) -> bool:
     """Return whether the dependency was skipped and the step can start without a value from it."""
     if dependency.status != "skipped":
         return False

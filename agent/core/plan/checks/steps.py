@@ -126,11 +126,11 @@ def find_item_call_faults(step: PlanStep) -> Iterator[str]:
             yield f"'call' works only in the arguments of 'toolCalls' of a loop, as in {_ITEM_CALL}"
     for number, planned in enumerate(step.tool_calls):
         for reference in find_references(planned.arguments):
-            if reference.call is not None and (fault := _find_fault(step, number, reference, reference.call)):
+            if reference.call is not None and (fault := _find_item_fault(step, number, reference, reference.call)):
                 yield f"toolCalls[{number}]: {fault}"
 
 
-def _find_fault(step: PlanStep, number: int, reference: Reference, call: int) -> str | None:
+def _find_item_fault(step: PlanStep, number: int, reference: Reference, call: int) -> str | None:
     if reference.step_id != ITEM:
         step_id = reference.step_id[:64]
         return (

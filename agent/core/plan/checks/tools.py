@@ -189,7 +189,7 @@ def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolF
         before = find_steps_before(steps, step.step_id) if step.confirms else set[str]()
         for covered in (by_id[name] for name in step.confirms):
             asking = {name for name in list_step_tools(covered) if name in tools and tools[name].may_ask}
-            advice = _advise(by_id, step, covered, before, asking) if asking else None
+            advice = _advise_to_ask_once(by_id, step, covered, before, asking) if asking else None
             if advice is not None:
                 yield (
                     f"step {step.step_id!r} confirms step {covered.step_id!r}, whose calls are not known when it asks: "
@@ -197,7 +197,7 @@ def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolF
                 )
 
 
-def _advise(
+def _advise_to_ask_once(
     by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str], asking: set[str]
 ) -> str | None:
     """Return how to ask once about the covered step's calls of tools in `asking`; None if the confirmation does so."""
