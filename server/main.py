@@ -43,7 +43,7 @@ def run() -> NoReturn:
 def _open_missing_streams() -> None:
     """Open the null device as each standard stream that the process was started without.
 
-    Otherwise a file that is opened later gets the descriptor of such a stream, and the output meant for the stream.
+    Otherwise a file that is opened later gets the descriptor of such a stream, and with it the stream's output.
     """
     sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")

@@ -1,4 +1,4 @@
-"""Where a store is: in a SQLite file on this machine, or in a PostgreSQL database that several machines may share."""
+"""Where a store is: in a SQLite file on this machine, or in a PostgreSQL database. Also the mark that a move leaves."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sealed secrets: a reader of the database, of its backups and of its replicas learns nothing from them.
+"""Sealed secrets: reading the database, its backups or its replicas reveals no secret.
 
 Each value is sealed with AES-256-GCM (https://csrc.nist.gov/pubs/sp/800/38/d/final), a fresh random nonce, and the name
 of the secret as associated data: a changed row is refused, and so is a row that was moved to another name. The key is
@@ -117,7 +117,7 @@ class SealedSecrets:
         self._key = key
 
     async def is_in_use(self) -> bool:
-        """Return whether the store has a key yet. Writes nothing; raises what `check` raises."""
+        """Return whether the store already has a key. Writes nothing; raises what `check` raises."""
         key, check = self._read_key(), await self._records.find(CHECK)
         if check is not None:
             _confirm(key, check.sealed)

@@ -75,7 +75,7 @@ def tool(
 
     Name and description come from the function unless given here; the schema always does. `risk` says how much approval
     a call needs: `dangerous` by default, but `confirm` for a blocking tool without an effect. `effect` says what may be
-    repeated after a crash. By default it is `read` if `risk` is, otherwise `effect`. `capabilities` are words for the
+    repeated after a crash. By default it is `effect`, or `read` if `risk` is `read`. `capabilities` are words for the
     catalogue. `timeout_s` limits the call (default: 60 s), or a blocking tool's wait for the answer (default: no
     limit); `on_timeout` says what happens then. `on_resume(payload, decision)` turns the `Decision` on a blocking call
     into its result. A stopped call is cancelled where it waits: cleaning up needs `anyio.CancelScope(shield=True)`.

@@ -11,7 +11,7 @@ The guard and the replay of rules have no permits, so they ask the policy direct
 2. An answer that names exactly this call lets it run if the answer still counts: the tool is the one that was shown,
    and the answer still meets what the policy requires. If a decision about the call itself no longer counts, the
    person is asked again and told why.
-3. If the tool changed since the plan was accepted, or the execution's options demand it, a person is asked.
+3. A person is asked if the tool changed since the plan was accepted, or if the execution's options demand it.
 4. A call runs if it needs no approval, or if its risk is `confirm` and its tool asks by itself; otherwise a
    standing grant may let it run.
 5. For every other call, a person is asked.
@@ -144,7 +144,7 @@ class Allow(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A person must be asked; the requirement says which assurance and how many people that takes."""
+    """A person must be asked; the requirement says which assurance the answer needs, and how many people."""
 
     requirement: Requirement
     reason: str | None = None

@@ -1,7 +1,7 @@
 """The business key of a call: how it is built, which call holds it, and what planwarden says about a second call.
 
 While a call holds a key, no other call with that key runs, in any execution. The store enforces this in the transaction
-that records the intent. The keys are looked up earlier only so that nobody is asked about a call that it would refuse.
+that records the intent. The keys are looked up earlier only so that nobody is asked about a call that will be refused.
 """
 
 import shlex
@@ -21,7 +21,7 @@ from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.policy import OnceRule
 
 KEY_CHARS = 32
-"""A key is named by this many hexadecimal digits of a digest, which hold 128 bits."""
+"""The number of hexadecimal digits of a digest that name a key; they hold 128 bits."""
 SHOWN_CHARS = 200
 """The most characters shown of a value in a key; the digest covers the whole value."""
 

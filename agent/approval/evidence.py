@@ -31,7 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def gather_evidence(
     execution: ExecutionState, recorded: Iterable[ev.Recorded], digests: Mapping[str, Collection[str]]
 ) -> Evidence:
-    """Fold a log into a new `execution`, and return what it proves. `digests` has those of policies by first digits.
+    """Fold a log into a new `execution`, and return what it proves. `digests` maps first digits to policies' digests.
 
     Raises:
         IllegalTransition: an event cannot follow the events before it.

@@ -50,7 +50,7 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments with which the call will be made; None when only the run will know them."""
     definition_digest: str = ""
     takes_from: tuple[str, ...] = ()
-    """The sources of the arguments that do not exist yet: steps of the plan, `inputs`, or a loop's `item`."""
+    """Sources of the arguments whose values do not exist yet: steps of the plan, `inputs`, or a loop's `item`."""
     asks: ev.SuspensionKind | None = None
     needs: ev.Needs | None = None
     quorum: int = 1
@@ -225,7 +225,7 @@ def _find_repeat(request: CallRequest, key: ev.OnceKey, before: list[CallForecas
 
 
 def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:
-    """Yield the sources of the call's arguments that do not exist yet, each once."""
+    """Yield, each once, the sources of the call's arguments whose values do not exist yet."""
     plan, caller = execution.plan, execution.steps[call.step_id]
     loop = caller.step.loop
     assert plan is not None

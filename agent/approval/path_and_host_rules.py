@@ -27,7 +27,7 @@ _NUMBER = r"[0-9]+|0x[0-9a-f]*"
 def find_host(text: str) -> str | None:
     """Return the host of an e-mail address, or of an absolute URL whose scheme says that the request goes to its host.
 
-    The host is in its normal spelling, in lower case. Return None for other texts, or if programs disagree on it.
+    The host is in its normal spelling, in lower case. Return None for other texts, or if programs disagree on the host.
     """
     if len(text) > MAX_CHARS:
         return None

@@ -60,7 +60,7 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Digits of the policy's digest in a question: enough to tell a new policy from tampering. `digest` covers all."""
+"""Digits of the policy's digest in a question: enough to tell a new policy from tampering. `digest` covers them all."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
@@ -283,7 +283,7 @@ def bind_revision(context: ApprovalContext, execution: ExecutionState, changed: 
 
 
 def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
-    """Return the question's edits and a new one. Only the last edit of an argument names it, which bounds the list."""
+    """Return the question's edits and a new one. An argument is named only in its last edit, which bounds the list."""
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )

@@ -42,7 +42,7 @@ _EXAMPLE = '{"plan": {"todoList": [...]}} for an edited plan, {"cover": true} to
 
 
 def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspended:
-    """Return the question whether the plan may start, or go on after a model has revised it."""
+    """Return the event that asks whether the plan may start, or go on after a model has revised it."""
     question = ev.Question(
         suspension_id=new_id(),
         kind="review",

@@ -54,7 +54,7 @@ def revise_stale_question(
     risks: list[Risk] = [risk for _, risk in covers]
     denial = ""
     if definition is not None:
-        # As when the question was asked, require more: no rule was written for a changed definition or unknown outcome.
+        # Require more, as when the question was asked: no rule was written for a changed definition or unknown outcome.
         is_full = question.traits.releases == "again" or execution.options.asks_because is not None
         is_full = is_full or other is not None or has_changed_since_plan(execution, definition)
         requirement = context.find_requirement(definition, question.arguments or {}, is_full=is_full)
@@ -135,7 +135,7 @@ def revise_arguments(
         EditRefused: a host makes the call.
     """
     is_by_model = editor.assurance in ev.MODEL_ASSURANCES
-    # An asker's arguments, and those of a call that began, stay. A tool that asked takes edits from people, not models.
+    # No edit changes an asker's arguments, or those of a call that began. A tool that asked takes only people's edits.
     if question.asker or question.kind == "reconcile" or (question.traits.resumes_tool and is_by_model):
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if is_of_host(question.tool_name or ""):

@@ -60,7 +60,7 @@ class ArgumentRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loosens(self) -> bool | None:
-        """Return whether the rule can only relax what calls need; None if it sets the risk `confirm`, which is lower
+        """Whether the rule can only relax what calls need; None if it sets the risk `confirm`, which is lower
         than the risk of some tools and higher than the risk of others."""
         if self.risk == "confirm":
             return None

@@ -2,7 +2,7 @@
 
 Rejecting needs no authority beyond owning the execution; approving needs the assurance that the question asks for. An
 answer is accepted once: the same answer again is recognised, a different one is refused. The store checks the same
-conditions again in the transaction that records it.
+conditions again in the transaction that records the answer.
 """
 
 from itertools import islice
@@ -68,7 +68,7 @@ def rule_on_answer(
     Raises:
         UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
             LimitExceeded: nothing changes.
-        EarlierNeeded, ParsingNeeded: as `plans.read`.
+        EarlierNeeded, ParsingNeeded: as `plans.read` raises them.
     """
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None or suspension.question.addressee == "clock":
@@ -245,7 +245,7 @@ def _build_decided(question: ev.Question, decision: ev.RecordedDecision, authori
 def _rule_on_repeated_answer(
     context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState, answer: Decision
 ) -> Ruling:
-    """Return no events for the same answer; raise `AlreadyAnswered`, `AlreadyDecided` or `Expired` otherwise."""
+    """Return an empty ruling for the same answer; else raise `AlreadyAnswered`, `AlreadyDecided` or `Expired`."""
     suspension_id, decision = suspension.question.suspension_id, suspension.decision
     if suspension.status == "timed_out":
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")

@@ -207,7 +207,7 @@ class LogUnreadable(StoreError):
     """The log of an execution is damaged, or a newer planwarden wrote it; this process leaves it alone."""
 
     def __init__(self, message: str | None = None, *, sequence: int | None = None) -> None:
-        """Take the number of the first event that cannot be read as `sequence`; None if it is not known."""
+        """Take, as `sequence`, the number of the first event that cannot be read; None if it is not known."""
         super().__init__(message)
         self.sequence = sequence
 

@@ -93,7 +93,7 @@ class Filling:
         return self._applied[memo_key]
 
     def _list_beside(self, value: JsonValue, schema: Subschema) -> Iterator[JsonValue]:
-        """Yield the schemas that this one applies to the value; of a choice, the only branch that allows its type."""
+        """Yield the schemas that this one applies to the value; of a choice, the only branch for the value's type."""
         if "$ref" in schema:
             yield self._follow(schema)
         for keyword in ("allOf", "anyOf", "oneOf"):

@@ -72,7 +72,7 @@ def _write_reference(state: StepState) -> str:
 
 
 def write_missing_results(execution: ExecutionState, state: StepState) -> list[str]:
-    """Return a list with a block about uncompleted steps on which the step depends, even indirectly, if any."""
+    """Return, as a list of one block or none, the uncompleted steps on which the step depends, directly or not."""
     before = find_steps_before((other.step for other in execution.steps.values()), state.step.step_id)
     others = [other for step_id, other in execution.steps.items() if step_id in before and other.status != "completed"]
     lines = [cut(describe_end(execution, other), MAX_ARGUMENT_CHARS) for other in others]
@@ -92,7 +92,7 @@ def describe_end(execution: ExecutionState, state: StepState, proof: str = "") -
 
 
 def write_conversation(state: StepState) -> list[str]:
-    """Return a list with a block of what the model wrote in this step and what the calls returned, if anything."""
+    """Return, as a list of one block or none, what the model wrote in this step and what the calls returned."""
     by_id = {call.call_id: call for call in state.calls}
     planned = [call for call in state.calls if (call.origin or not call.by_model) and call.status != "proposed"]
     lines = [_write_call(call) for call in planned]

@@ -1,4 +1,4 @@
-"""What the engine knows about a tool: its definition as data, and the question that a blocking tool asks.
+"""A tool's definition as data, the question that a blocking tool asks, and what a running tool knows about its call.
 
 Plans pin the definition, people see it, and approval digests cover it. The `Toolbox` port hides how the tool runs.
 """

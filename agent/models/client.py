@@ -1,7 +1,7 @@
 """The provider's own client for an endpoint: one connection per request, and an answer of bounded size.
 
-Importing a provider's SDK takes seconds, so each is imported only where it is used. The key and the address are always
-passed in, so that no client reads them from the environment of the process.
+Importing a provider's SDK takes seconds, so each SDK is imported only where it is used. The key and the address are
+always passed in, so that no client reads them from the environment of the process.
 
 A provider's client lives as long as the process, and nobody closes it. Its transport therefore opens a connection for
 each request and closes it after the answer. Between two prompts no socket is open, so the next prompt may run in
@@ -104,12 +104,12 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 @cache
 def _load_certificates() -> ssl.SSLContext:
-    """Return the certificates, read once: reading them takes longer than many requests."""
+    """Return the TLS context, whose certificates are read once: reading them takes longer than many requests."""
     return httpx2.create_ssl_context()
 
 
 def build_client(endpoint: Endpoint) -> Model:
-    """Return the client. Raises `ImportError` if the extra is not installed."""
+    """Return the provider's client for the endpoint. Raises `ImportError` if its extra is not installed."""
     if endpoint.wire != "openai-responses":
         return infer_model(f"{endpoint.wire}:{endpoint.model}", lambda _: _build_provider(endpoint))
     from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings

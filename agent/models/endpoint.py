@@ -110,7 +110,7 @@ class Endpoint:
 def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
     """Return the endpoint that `name` and the environment describe.
 
-    Raises `InvalidArguments` if the provider is unknown, the model or a required key missing, or a setting unusable.
+    Raises `InvalidArguments` for an unknown provider, a missing model, a missing required key, or an unusable setting.
     """
     prefix, _, model = name.partition(":")
     provider = PROVIDERS.get(prefix)

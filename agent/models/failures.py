@@ -1,8 +1,8 @@
-"""A provider's failures: what one sentence says about each, and when a request is repeated.
+"""A provider's failures: the sentence that describes each of them, and when a request is repeated.
 
-A sentence says what happened, to which model, and what to do next. It quotes the provider only where that helps (when
-it refused a request): one line, cut, and without the key. It never quotes the answer to a wrong key. The clients'
-exceptions hold requests and headers, so only these sentences leave this package.
+A sentence says what happened, to which model, and what to do next. It quotes the provider only where that helps (after
+it refused a request): in one line, shortened, and without the key. It never quotes the answer to a wrong key. The
+clients' exceptions hold requests and headers, so only these sentences leave this package.
 
 `Retries` repeats a request when a provider is busy, broken or unreachable, within limits for attempts and time. The
 wait doubles from attempt to attempt and varies at random, so that many processes do not try again at the same moment.
@@ -146,7 +146,7 @@ def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str)
 
 
 def _quote(text: str, endpoint: Endpoint) -> str:
-    """Return the text in one line without the key and without anything that looks like a key, even masked."""
+    """Return the text in one line, without the key and without anything that looks like a key, masked or not."""
     line = " ".join(text.split())
     if endpoint.key:
         line = line.replace(endpoint.key, "***")

@@ -122,7 +122,7 @@ def _build_with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Provid
         for tool in tools
     )
     has_form = bool(prompt.optional and not prompt.required)
-    # If a tool already has this name, the model revises the plan in its text.
+    # If a tool is already named `revise_plan`, the model revises the plan in its text.
     may_revise = bool(prompt.revision) and REVISE_TOOL not in {*names, *names.values(), *prompt.optional}
     return ProviderRequest(
         prompt=prompt,

@@ -19,7 +19,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which executions to list: those that meet every condition that is not None or empty."""
 
     search: str = ""
-    """Words that must each be in the goal (if none, the steps), saved plan, thread or id; case does not matter."""
+    """Words that must each be in the goal (or else the steps), saved plan, thread or id; case does not matter."""
     status: ExecutionStatus | None = None
     host: str | None = None
     tool: str | None = None

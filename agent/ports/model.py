@@ -1,4 +1,4 @@
-"""What the engine needs of a model."""
+"""What the engine needs of a model, and the model for callers that answer the prompts themselves."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable

@@ -62,7 +62,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     suspension_id: str
     digest: str
     deadline: Literal["not passed", "passed", "any"] = "not passed"
-    """Whether the deadline must have passed: a decision after it is too late, a time-out before it too early."""
+    """Whether the deadline must have passed: a decision after it is too late, a time-out before it is too early."""
 
 
 class SystemKey(str):

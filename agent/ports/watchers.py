@@ -36,7 +36,7 @@ class Observer(Protocol):
     def performing(
         self, execution: ExecutionState, key: str, prompt: Prompt | None
     ) -> AbstractContextManager[Callable[[Sequence[ev.Event]], None]]:
-        """Observe a prompt, or the tool call with the id `key`, in a block; its events go to the yielded function."""
+        """Observe a prompt or the tool call with the id `key`, during a block. The yielded function gets its events."""
         ...
 
     def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:
@@ -46,7 +46,7 @@ class Observer(Protocol):
         """
 
     def woke(self, execution: ExecutionState, after_s: float) -> None:
-        """Observe that this process continues an execution, `after_s` s after another process stored a decision."""
+        """Observe that this process continues an execution, `after_s` seconds after another stored a decision."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

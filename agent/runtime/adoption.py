@@ -1,4 +1,4 @@
-"""Takes over executions that no process owns, or whose process is silent.
+"""Takes over executions that no process owns or whose process is silent, unless others must continue them (`Peers`).
 
 A silent process is alive but does not respond, and nobody knows what it will do when it wakes up: a container that was
 paused may be about to send a call. Therefore such a process keeps its executions for some time.
@@ -61,8 +61,8 @@ class Peers(Protocol):
         """Learn about a process that has just started, if an execution's `context` may name it. Raises `StoreError`."""
 
     def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
-        """Return False when another process must make the calls of one of the named tools, because that process has
-        another definition of it than `tools`, or holds state that this one lacks. `context` is the execution's."""
+        """Return False when another process must make the calls of one of the named tools, because its definition of
+        the tool differs from that in `tools`, or it has state that this one lacks. `context` is the execution's."""
         ...
 
 

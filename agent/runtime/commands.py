@@ -31,7 +31,7 @@ def start(
     request: StartRequest | None,
     inputs: Mapping[str, JsonValue] | None = None,
 ) -> BuildEvents:
-    """Start a planned execution, with `inputs` instead of its own if given, or continue an incomplete execution."""
+    """Start a planned execution, or continue an incomplete one. `inputs`, if any, replace those of the planned one."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         if execution.status not in ("planned", "incomplete"):

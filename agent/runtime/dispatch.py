@@ -100,14 +100,14 @@ def _find_foreign_call(context: ApprovalContext, execution: ExecutionState, call
 
 
 def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool) -> PreparedCall:
-    """Return the job that repeats a call whose process recorded no result, or else the event of an unknown outcome."""
+    """Return the job that repeats a call whose process recorded no result, or else the event of its unknown outcome."""
     return _hold(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
 
 
 def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
     """Return `prepared` with the business key, if any, in its intent, or a refusal if another call holds the key.
 
-    Every path to an intent ends here. Raise `OnceNeeded` until the holder of the key has been looked up.
+    Every path to an intent leads through here. Raise `OnceNeeded` until the holder of the key has been looked up.
     """
     job = prepared.job
     once_key = None if job is None else find_key(context, call.tool_name, job.call.arguments or {})
@@ -188,7 +188,7 @@ def _prepare_proposed(request: CallRequest) -> PreparedCall:
 
 
 def _judge(request: CallRequest, arguments: dict[str, JsonValue], permit: Permit | None = None) -> PreparedCall:
-    """Return what follows once `authorize` has judged the call that `permit` released or, without one, a new call."""
+    """Return what follows once `authorize` has judged the call: by `permit` or, for a new call, by confirmations."""
     permits = list_confirmations(request, arguments) if permit is None else (permit,)
     return _act_on(request, arguments, authorize(request, arguments, permits))
 

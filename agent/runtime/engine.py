@@ -84,7 +84,7 @@ class Engine:
         observer: Observer | None = None,
     ) -> None:
         """Without `adopts`, the engine continues only executions that a caller named: a process that ends soon must not
-        begin what it cannot finish. Otherwise, it takes over others only while it runs fewer than `concurrency`.
+        begin what it cannot finish. With `adopts`, it takes over others only while it runs fewer than `concurrency`.
         Without `executes`, it records commands, owns nothing, and starts no call and no prompt; the same holds for
         executions that `peers` must continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
@@ -113,7 +113,7 @@ class Engine:
             store, self.owner, cache, notifier, adoption, adopts, self.refresh_grants, self._wake
         )
         self.listen = self._notifier.listen
-        """Registers a listener for every commit from now on, and returns a function that ends this."""
+        """Registers a listener for every commit from now on, and returns a function that removes it."""
         self.may_run = self._adoption.may_run
         """Returns False if other processes that share the store must continue the execution."""
         self.tick = self._scheduler.tick
@@ -270,7 +270,7 @@ class Engine:
 
         Raises:
             KeyUsed: the principal has used the key before.
-            InvalidArguments: it runs already, or has ended, or the inputs do not fit the plan.
+            InvalidArguments: the execution runs already or has ended, or the inputs do not fit the plan.
         """
         return await self._command(execution, commands.start(options, client_id, request, inputs))
 
@@ -364,8 +364,8 @@ class Engine:
     ) -> ExecutionState:
         """Return the execution of the thread that has the suspension; its state may not be the newest.
 
-        With `principal`, find only that principal's suspensions: for somebody else's, as for one that does not exist,
-        make a single query and read no log.
+        With `principal`, find only that principal's suspensions. For any other id, whether or not it exists, make a
+        single query and read no log.
 
         Raises:
             UnknownSuspension: the thread has no such suspension.
@@ -418,7 +418,7 @@ class Engine:
             )
 
     async def wait_for_change(self, before: ExecutionState) -> ExecutionState:
-        """Return the state after any process's next commit to the execution, or once more of an answer is streamed.
+        """Return the state after any process's next commit to the execution, or after more of an answer was streamed.
 
         Return at once if the state is no longer `before`, so that no commit is missed between two looks.
         """

@@ -80,7 +80,7 @@ class ExecutionCache:
             del self._newest[execution.thread_id]
 
     def remove_run(self, run: Run) -> None:
-        """Forget `run` unless another replaced it. Keep its committed state, if any, as that of an idle execution."""
+        """Forget `run` unless it was replaced. Keep its committed state, if any, as that of an idle execution."""
         execution = run.execution
         if self.runs.get(execution.execution_id) is run:
             del self.runs[execution.execution_id]

@@ -1,4 +1,4 @@
-"""Reads executions from the store, and folds their logs into their states."""
+"""Reads executions from the store, folds their logs into their states, and lists open questions to people."""
 
 from collections.abc import Iterable
 

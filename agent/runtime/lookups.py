@@ -60,7 +60,7 @@ class LookedUp:
     def build_plan_intake(self, execution: ExecutionState, facts: Mapping[str, ToolFacts] | None = None) -> PlanIntake:
         """Return the `PlanIntake` for plans of the execution, with the earlier results that it has or that were read.
 
-        A plan may name the tools of `facts`; with None, those that exist now. Without a thread, it gets no results.
+        A plan may name the tools of `facts`; with None, those that exist now. Without a thread, there are no results.
         """
         return PlanIntake(
             tools=self._context.facts() if facts is None else facts,

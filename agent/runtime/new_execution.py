@@ -1,6 +1,6 @@
 """What a caller specifies in order to start an execution, and what the execution then begins with.
 
-An execution that continues an older one copies the older one's artifacts, because that one may be pruned first.
+An execution that continues an older one copies the older one's artifacts, because the older one may be pruned earlier.
 """
 
 from collections.abc import Mapping

@@ -276,12 +276,12 @@ class Run:
                 self._ownership.apply("released")
                 await self._context.store.release(lease)
             elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
-                # Repeating a call need not append an event, so the run may lack the lease; it must not call without it.
+                # Repeating a call need not append an event, so the run may lack the lease, which every call needs.
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
             return await self._handle_refusal(refusal, facts, transaction, lookups)
         for command in transaction.commands:
-            # This must come before any job that the command released.
+            # Await `then` before any job that the command released.
             if command.then is not None and command.error is None:
                 await command.then()
         self._end_jobs(*arrived)
@@ -312,7 +312,7 @@ class Run:
             lease = await self._context.store.append(append)
         except CommitUnknown:
             if self.is_foreign and not (append.acquire or append.lease is not None):
-                # It held only commands, and the log says whether they were stored.
+                # The transaction held only commands, and the log says whether they were stored.
                 self._is_stale = True
             else:
                 self._in_doubt = _InDoubt(append, transaction, arrived)

@@ -1,6 +1,6 @@
 """What happens to a question when nobody answers it in time, as events for the run that owns the execution.
 
-The scheduler finds the questions that are due; the deadline itself is set when a question is asked.
+The scheduler finds the questions that are due. The deadline is set when a question is asked; `renew` extends it.
 """
 
 from msgspec.structs import replace

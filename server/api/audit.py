@@ -1,7 +1,7 @@
 """Reads the audit for people and programs, and verifies its chain, its signatures and its agreement with the store.
 
 The rows of the audit are read once, in order, and only a digest of each execution's rows is kept. Then every stored
-execution is read, one at a time. Its log must fit the digests that it records, and its rows in the store and audit.
+execution is read, one at a time. Its log must fit the digests in the log, and its rows in the store and the audit.
 If an execution is in the audit but no longer in the store, a row must say that `planwarden prune` deleted it.
 """
 
@@ -310,7 +310,7 @@ async def read_audit_page(
 
 
 async def verify_audit(store: Store, head: str | None = None) -> AuditVerdict:
-    """Verify the audit; `head` is the head that an earlier verification or export printed."""
+    """Verify the audit, and return the verdict. `head` is the head that an earlier verification or export printed."""
     return await Verification(store, _parse_head(head)).run()
 
 

@@ -171,7 +171,7 @@ class GrantService:
         return self._view(grant, None)
 
     async def prepare(self, request: GrantRequest, authority: Authority, *, question_id: str | None = None) -> Grant:
-        """Return the grant for `add`; store nothing. A grant made in answer to a question has its id, `question_id`.
+        """Return the grant for `add`; store nothing. A grant that answers a question takes its id: `question_id`.
 
         Raises:
             InvalidArguments: neither a person nor a program makes the grant, or a number, name or value is unusable.

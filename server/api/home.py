@@ -1,4 +1,4 @@
-"""What one home holds, and the two ways to its store.
+"""What one home holds, the two ways to its store, and the telemetry of its runtimes.
 
 `read` starts no engine: it takes no lease, acts on no deadline and creates no file. `run` opens a runtime. By default,
 its engine runs the executions that the command starts or decides on, and leaves the others to their owners. The module

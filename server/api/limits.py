@@ -19,14 +19,14 @@ MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 AttemptKind = Literal["approval", "question", "unanswered"]
-"""What a caller tried: to decide for a person, to have a person asked, or to get an answer from one, who gave none."""
+"""What a caller tried: to decide for a person, to have a person asked, or, in vain, to get a person's answer."""
 _WHAT: Mapping[AttemptKind, str] = {
     "approval": "decided without a person",
     "question": "put to a person in vain",
     "unanswered": "put to a person in vain",
 }
 ATTEMPTS, ATTEMPTS_S = 5, 600.0
-"""The most attempts of one kind without authority at one suspension, and the seconds for which an attempt counts."""
+"""The most attempts of one kind, made at one suspension without authority, and the seconds for which each counts."""
 
 
 class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):

@@ -125,7 +125,7 @@ class StorePeers:
         self._tools = tools
         self._policy = policy
         self._current: dict[str, str] = {}
-        """By tool name, the digest of the definition that the last-started process with that tool has."""
+        """By tool name: the digest of the tool's definition in the newest process that has the tool."""
         self.generation = 0
         self.is_outdated = False
         self.are_tools_known = True

@@ -68,7 +68,7 @@ from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
 
 ASKED_WITHIN_S = 5.0
-"""The most seconds that `ask_person` waits for its question to be asked, because nobody can answer sooner."""
+"""The most seconds that `ask_person` waits until its question is asked; nobody can answer it sooner."""
 LOOK_AGAIN_S = 3.0
 """Seconds after which `wait_until_finished` checks again whether another process recorded an answer."""
 
@@ -170,7 +170,7 @@ class Service:
         return await self._start(start, request, lambda new: self._create_from_plan(plan, start, call, new, saved_plan))
 
     async def run_plan(self, name: str, start: StartOptions, *, shown_digest: str | None = None) -> ExecutionState:
-        """Run the saved plan of that name as its file is now, as `execute_plan` does, and record which version ran.
+        """Run the saved plan of that name from its present file, as `execute_plan` does, and record which version ran.
 
         A key that was used before starts nothing, even if the file is gone. `shown_digest` is the digest of the
         version that a person saw.
@@ -197,7 +197,7 @@ class Service:
     async def retry(
         self, thread_id: str, start: StartOptions, *, from_step: str | None = None, plan: JsonValue = None
     ) -> ExecutionState:
-        """Continue the thread's last execution; of completed steps, repeat only `from_step` and what depends on it."""
+        """Return a new execution that continues the thread's last one; `from_step` and what depends on it run again."""
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
         inputs: JsonValue = None if start.inputs is None else dict(start.inputs)

@@ -156,8 +156,8 @@ class Warden:
         """Plan for a goal and run the plan; return the execution when it ends or waits, or after `wait_seconds`.
 
         `options` are those of the MCP tool. Without `thread_id` a new thread begins; else the thread's options apply.
-        With a `key` of 1 to 200 characters, only the principal's first call with that key starts an execution. Until
-        it is pruned, later calls with the key, from any process, return that execution in its current state.
+        With a `key` of 1 to 200 characters, only the principal's first call with that key starts an execution; later
+        calls with the key, from any process, return that execution in its current state, until it is pruned.
 
         Raises:
             InvalidArguments: the goal, the key or an option is not usable.
@@ -335,8 +335,8 @@ class Warden:
     ) -> Execution:
         """Return the thread's newest execution; with `observations_after`, also the observations after that number.
 
-        With `step_id`, it has only that step. A loop then has `item_results`: at most `items_limit` (1 to 1,000) items
-        from `items_from` (0) on. `items.next` is where the next page begins; None after the last page.
+        With `step_id`, the execution has only that step. A loop then has `item_results`: at most `items_limit` (1 to
+        1,000) items from `items_from` (0) on. `items.next` is where the next page begins; None after the last page.
 
         Raises:
             UnknownThread: the principal has no such thread.
@@ -430,7 +430,7 @@ class Warden:
     async def _wait(
         self, execution: ExecutionState, wait_seconds: float | None, options: Mapping[str, JsonValue] | None = None
     ) -> Execution:
-        """Return the view when the execution stops, or after `wait_seconds` (default: from `options`, or its own)."""
+        """Return the view when the execution stops or after `wait_seconds` (default: by `options` or the execution)."""
         candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
         seconds = next(candidate for candidate in candidates if isinstance(candidate, int | float))
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)

@@ -38,7 +38,7 @@ METADATA = "/.well-known/"
 
 
 class AdmissionMiddleware:
-    """ASGI middleware for `path`; other paths pass unchanged. The SDK's middleware refuses requests without a token.
+    """ASGI middleware that watches the tokens of requests to `path`; the SDK's middleware refuses requests without one.
 
     If a token ends during an answer, such as an open stream, the answer ends, but what the request started goes on.
     While the store fails, no token can be checked: the answer is 503, with a JSON-RPC error that has no id.

@@ -1,4 +1,4 @@
-"""The arguments of commands: the parser, and what several commands read: home, settings, NAME=VALUE pairs.
+"""The parser of the commands, and readers of what several commands take: the home, settings, NAME=VALUE pairs.
 
 Commands are added to the parser, and its errors suggest what was probably meant.
 """
@@ -76,7 +76,7 @@ class CommandParser(argparse.ArgumentParser):
         return self.note(super().add_argument(*words, **options))
 
     def take(self, form: str, text: str, **how: Any) -> argparse.Action:
-        """Add an argument, its name and the metavar of its value as in `--days N`; without a metavar, a switch."""
+        """Add an argument; `form` is its name and metavar, as in `--days N`. Without metavar or choices, a switch."""
         name, _, metavar = form.partition(" ")
         if metavar:
             how["metavar"] = metavar
@@ -111,7 +111,7 @@ class CommandParser(argparse.ArgumentParser):
             self.take("--json", "print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
-        """Add the common options. A command passes `SUPPRESS`: a default would overwrite an option before its name."""
+        """Add the common options. Commands pass `SUPPRESS`; a default would hide options before the command's name."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
         self.take("--home DIR", text, type=read_path, default=default)
         text = (

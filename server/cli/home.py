@@ -1,4 +1,4 @@
-"""What a command line names: the home, the store, and a plan, which is a saved one or in a file, with its inputs."""
+"""Opens what a command line names: the home, the store, and a plan (saved or in a file) with its inputs."""
 
 import shlex
 import sys

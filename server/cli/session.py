@@ -1,4 +1,4 @@
-"""A person at a terminal who runs executions and answers their questions.
+"""Runs executions for a person at a terminal, and asks that person the questions of these executions.
 
 While the person thinks, no engine runs here, and no lease or transaction is held: the question is in the store, and the
 first answer wins, whichever process records it. The store stays open and downstream servers keep running, with their
@@ -86,7 +86,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.home.run(work)
 
     def run_to_end(self, start: Start) -> ExecutionState:
-        """Do as `run_and_watch` does, and ask the person every question on the way."""
+        """Do as `run_and_watch` does, and ask the person every question on the way; return the last state."""
         return self.ask_open_questions(self.run_and_watch(start))
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
@@ -108,7 +108,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     def answer(self, suspension: Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
-        """Record the decision, or the time-out if the deadline has passed; continue, and return the execution."""
+        """Record the decision, or the time-out if the deadline has passed; go on as `run_and_watch` does."""
 
         async def start(service: Service) -> ExecutionState:
             try:

@@ -81,7 +81,7 @@ class HostCall(msgspec.Struct, frozen=True):
     meta: dict[str, JsonValue]
     client: Client
     responses: dict[str, JsonValue]
-    """The person's answers to questions that the host got before; the host repeats the call with them."""
+    """The person's answers to the questions in an earlier reply; the host repeats the call with these answers."""
 
 
 class GatedCalls:

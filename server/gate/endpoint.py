@@ -55,7 +55,7 @@ from planwarden.tools.downstream.config import ServerConfig
 logger = logging.getLogger(__name__)
 
 IDLE_S = 1_800.0
-"""How many seconds a session may be unused before it ends, with its connection to the server."""
+"""How many seconds a session may be unused before it ends, together with its connection to the server."""
 SHARED_IDLE_S = 300.0
 PING_S = 15.0
 MAX_SESSIONS = 1_000
@@ -74,7 +74,7 @@ class Session:
         self.config = config
         self.transport = StreamableHTTPServerTransport(uuid4().hex, idle_timeout=IDLE_S)
         self._requests: dict[int | str, JSONRPCRequest] = {}
-        """Requests without an answer, the newest one at the end."""
+        """The requests that are not answered yet, the newest at the end."""
         self._host: Host | None = None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -25,7 +25,7 @@ MAX_MENDED_BYTES = 1024 * 1024
 FIRST_OWN_ID = 900_000_000_000_000
 """The ids of the gate's own requests begin here, far above those of most hosts."""
 ENVELOPE = "io.modelcontextprotocol/"
-"""The prefix of the keys of `_meta` that, in newer revisions, say in each request what the handshake said before."""
+"""The prefix of the `_meta` keys that, in newer revisions, say in each request what a handshake said in older ones."""
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension that a client declares in order to get tasks."""
 MAX_NAME_CHARS = 64
@@ -77,8 +77,8 @@ class Client(msgspec.Struct, frozen=True):
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     capabilities: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     envelope: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
-    """The protocol's keys in `_meta` of the request, from revision 2026-07-28 on; otherwise empty. The capabilities in
-    it are those that planwarden has too, because it uses the envelope in its own requests."""
+    """The protocol's keys in `_meta` of the request, from revision 2026-07-28 on; otherwise empty. Its
+    capabilities are only those that planwarden has too, because planwarden's own requests carry the envelope."""
 
     @property
     def name(self) -> str:

@@ -80,7 +80,7 @@ _TABLE = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 Edit = tuple[int, int, str]
 """Where a piece of the text begins and ends, and what it becomes."""
 Places = tuple[slice | None, int | None]
-"""Where an entry's command is (None if it is in the list of words), and where that list begins (None without one)."""
+"""Where an entry's command is (None if the list of words begins with it), and where the list begins (None: no list)."""
 
 
 class HostServer(msgspec.Struct, frozen=True, kw_only=True):

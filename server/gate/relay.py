@@ -3,7 +3,7 @@
 Messages pass in both directions and in every revision of the protocol. Their content is kept, except for ids, and for
 keys that only planwarden may set. Only `tools/call` and requests about the gate's own tasks go to the handler of calls.
 While a server is out of reach, each request tries to start the server; if that fails, the answer is an error that names
-the server. A restarted server gets the handshake and the subscriptions of the host again.
+the server. A restarted server gets the host's handshake and subscriptions again.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MAX_REQUESTS = 1_000
 """How many requests from a host, and how many requests to it, may be under way at the same time."""
 TOO_MANY = f"{MAX_REQUESTS} requests are under way; wait for their answers"
 FALLBACK_VERSION = "2025-06-18"
-"""The revision in the answer to a handshake while the server is out of reach, if the host names none."""
+"""The revision that the gate names when it answers a handshake itself and the host named no revision."""
 SUBSCRIPTION_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe"})
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 TASK_PREFIX = "planwarden-"
@@ -70,7 +70,7 @@ class CallJudge(Protocol):
         ...
 
     async def find_login(self) -> LoginLocation | None:
-        """Return where the login for the server is kept."""
+        """Return where the login for the server is kept; None for a local server."""
         ...
 
 
@@ -102,7 +102,7 @@ class Upstream(Protocol):
 
 
 class Host:
-    """One host and its servers: the host's requests without an answer, and the requests that the host has to answer."""
+    """One host and its servers: the host's unanswered requests, and the requests that the host has to answer."""
 
     names_servers = False
     """Whether the host knows each tool by its name in the catalogue, which begins with the name of the server."""
@@ -126,7 +126,7 @@ class Host:
         """The client of the last handshake, and of all later requests that say nothing about their client."""
         self._requests: dict[RequestId, anyio.CancelScope] = {}
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
-        """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
+        """Requests that the host has to answer: a future for the gate's own, a relay and the server's id for others."""
         self._ids = count(1)
 
     def fail(self, reason: PlanwardenError) -> None:
@@ -270,7 +270,7 @@ class Host:
 
 
 class Relay:
-    """One server of a host. Its calls wait for their judge, which needs an open store; without one, no call runs."""
+    """One server of a host. Each call waits for the judge, which needs an open store; without a judge, no call runs."""
 
     def __init__(self, config: ServerConfig, upstream: Upstream, host: Host) -> None:
         self.config = config
@@ -282,7 +282,7 @@ class Relay:
         self._is_greeted = False
         """Whether the running server has had a handshake."""
         self._failures, self._failure = 0, ""
-        """How often the server could not be reached, and the reason for the last failure."""
+        """How many times the server could not be reached, and the reason for the last failure."""
         self._forwarding = 0
         """How many messages that need no answer are on their way to the server."""
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
@@ -374,9 +374,9 @@ class Relay:
         self._forwarding -= 1
 
     async def ensure_running(self, *, greets: bool = True) -> None:
-        """Start the server unless it runs, and repeat the host's handshake if there was one.
+        """Start the server unless it is running, and repeat the host's handshake if there was one.
 
-        Raises `ToolError`: the server cannot be started; nothing was sent.
+        Raises `ToolError`: the server cannot be started, or the handshake failed.
         """
         name, limit_s, failures = f"server {self.config.name!r}", self.config.settings.start_timeout_s, self._failures
         async with self._starting:
@@ -413,7 +413,7 @@ class Relay:
             LargeResult: the server answered, but the answer is too large to be stored.
             OutcomeUnknown: the server ended before it answered, or its answer is not a result.
             RefusedRequest: the server answered with an error.
-            ToolError: the server cannot be started; nothing was sent.
+            ToolError: the server cannot be started, or its handshake failed; the request was not sent.
         """
         await self.ensure_running()
         if envelope := self.host.client.envelope:

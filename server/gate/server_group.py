@@ -186,7 +186,7 @@ class ServerGroup(Host):
         key = "uri" if "uri" in reference else "name"
         name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
         if not any(name in self._owners.get(method, {}) for method in methods):
-            # If some server is known to have it, a server that was silent before is not waited for again.
+            # If some server is known to have it, do not wait again for servers that were silent before.
             is_known = self._find_listed(name, methods) or self._find_linked(name)
             for method in methods:
                 await self._list(method, without=tuple(self._silent) if is_known else ())

@@ -90,11 +90,11 @@ class GatedTools:
                 self.large.pop(execution_id, None)
 
     def note_change(self) -> None:
-        """Have the tools listed at the next call, because they may have changed."""
+        """Make the next call list the tools again, because they may have changed."""
         self._is_listed = False
 
     async def find(self, remote_name: str) -> DownstreamTool | None:
-        """Return the server's tool of this name, if there is one. Raises `ToolError`: the server cannot be asked."""
+        """Return the server's tool of this name, or None. Raises `ToolError`: the server cannot be asked."""
         if not self._is_listed or remote_name not in self.tools:
             await self.read()
         return self.tools.get(remote_name)

@@ -185,7 +185,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """The reason, for the model and for the person who uses the host."""
     suspension_id: str | None = None
-    """The id of the question that is open about the call; None without one."""
+    """The id of the open question about the call; None if no question is open."""
     person: str | None = None
     """The reason of the person who decided, empty if they gave none; None if no person decided."""
     facts: dict[str, JsonValue] | None = None

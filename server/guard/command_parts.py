@@ -1,4 +1,4 @@
-"""Splits a command line into what may run: its commands, and the lines and code that are words of these.
+"""Splits a command line into what may run: its commands, and the command lines and code among their words.
 
 What only a container sees, what is only printed, and texts for people are left out if nothing may run them. A model may
 run only those commands of planwarden itself that read.
@@ -30,7 +30,7 @@ _INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascri
 _SCRIPT = re.compile(rf"(?:{_INTERPRETER.pattern})[\d.]*")
 _NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
 _NOTE = re.compile(r"-[a-z]*m|-[SG]|--(?:message|body|title|notes|author|format|grep|pretty|search|trailer)")
-"""Options of these programs whose value is a text for people, or to search for."""
+"""Options of the programs in `_NOTES` whose value is a text for people, or a text to search for."""
 _NOTE_OF_GH = re.compile("-[bnt]")
 CONTAINERS = frozenset({"docker", "docker-compose", "podman", "nerdctl", "kubectl", "oc"})
 """Programs whose `run` and `exec` run a command that reaches only what is mounted from this machine."""
@@ -41,9 +41,9 @@ _MOUNT = re.compile(
 PRINTING = frozenset({"echo", "printf"})
 """Programs that do nothing with their words but print them."""
 KEEPING = PRINTING | {"", "cd", "mkdir", "tee", "gh", "glab"}
-"""Programs that run nothing that others print or write; so do those that only read."""
+"""Programs that run nothing that others print or write; the same holds for programs that only read."""
 _PUSH = re.compile(r"git push(?: (?:-[fquv]+|--(?:force-with-lease|quiet|set-upstream|tags)|\w[\w/.-]*))*")
-"""With other options, it may run a program."""
+"""A `git push` without any option that could make git run another program."""
 _WRITES = re.compile(r">(?!&\d|[ \t]*/dev/null\b)|\btee\b")
 _HOOK = re.compile(r"\.git/|hook|husky|\b(?:pre|post|prepare)-|-msg\b")
 _TARGET = re.compile(r"\d?&?>{1,2}(?:&\d|[ \t]*[\w./~@%+:-]+)(?=[\s;&|)]|\Z)")
@@ -52,7 +52,7 @@ _TEXT = re.compile(
     r"(?s)\A((?:[^'\"`\\#<$()]|'[^']*'|\"[^\"\\`$]*\")*)(\"\$\(cat )?<<-?[ \t]*(['\"])?(\w+)(?(3)\3)"
     r"((?![\w.-])[^'\"`\\#<$()\n]*)\n(?(3)(?:.*?\n)??|(?:[^`$\\]*?\n)??)\t*\4(?(2)\n\)\"|(?=\n|\Z))"
 )
-"""A text on the following lines, behind words that a shell reads in one way only."""
+"""A here-document, after words that a shell can read in only one way."""
 _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
 """Matches what may precede a command line in the same word."""
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
@@ -74,8 +74,8 @@ VARIABLE = "PLANWARDEN_(?:HOME|STORE)"
 
 
 def list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterator[list[str]]:
-    """Yield the words of each part of the line, and of each word in it that may be a line or code itself. `runs_text`
-    says whether what it prints may be run."""
+    """Yield the words of each part of the line, and of each word that may itself be a command line or code. `runs_text`
+    says whether another command may run what the line prints."""
     is_code = depth > 0 or ("<<" in line and _INTERPRETER.search(line) is not None)
     if is_code and _DELETING_CODE.search(line):
         # The check cannot read what code does with a path, so it assumes that the code deletes.
@@ -102,8 +102,8 @@ def list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterato
 
 
 def _read_container(words: list[str]) -> Iterator[list[str]]:
-    """Yield the words, or for a command that runs in a container: what of it reaches this machine, with the places of
-    this machine for those at which they are mounted."""
+    """Yield the words. Of a command that runs in a container, yield only what reaches this machine: nothing without
+    mounts, else the words, with each mount point replaced by the folder of this machine that is mounted there."""
     if find_name([word for word in words if word != "sudo"]) not in CONTAINERS or {"run", "exec"}.isdisjoint(words):
         yield words
         return
@@ -121,7 +121,7 @@ def _read_container(words: list[str]) -> Iterator[list[str]]:
 
 
 def leave_out_texts(line: str) -> str:
-    """Return the line without the texts in it, if no command in the line may run them."""
+    """Return the line without its here-documents, if no command in the line may run them."""
     shorter = line
     for _ in range(MAX_DEPTH):
         shorter = _TEXT.sub(r"\1\5", shorter)

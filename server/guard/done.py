@@ -2,7 +2,7 @@
 
 Only the host's report of a call that it made counts; see `planwarden.tools.guarded.promises`. A stop is refused up to
 `retries` times while a strict promise is unproven. Then a person is asked, and the host may stop, so no session loops
-forever. The user's own shell can forge such events; the guard lets no model run `planwarden guard hook`.
+forever. The user's own shell can forge such reports; the guard lets no model run `planwarden guard hook`.
 """
 
 import json
@@ -65,7 +65,7 @@ MAX_NAME_CHARS = 200
 NEW = 0
 """The version of a session that is not stored yet."""
 ATTEMPTS = 20
-"""How often a decision about a stop is tried when other stops keep changing the stored session."""
+"""How many times a decision about a stop is tried when other stops keep changing the stored session."""
 MAX_AT = 2.0**37
 """The latest time in a transcript, in Unix seconds: in the year 6325, so that it has a date in every time zone."""
 MAX_CALLS = 2_000
@@ -118,7 +118,7 @@ class DoneKeeper:
         raise StoreError("the session stops in too many processes at once")
 
     async def _decide_once(self, fresh: HostSession) -> StopDecision | None:
-        """Return the decision; None if another process has changed what is stored about the session in between."""
+        """Return the decision; None if another process has changed the stored session since it was read."""
         session = await self._sessions.find(fresh.session, self._store.clock.now())
         if session is None:
             folder = await anyio.to_thread.run_sync(_find_first_folder, fresh.record)

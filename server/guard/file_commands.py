@@ -25,7 +25,7 @@ LOCKING = frozenset({"chmod", "chown", "chgrp"})
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
 """Programs that read all folders below a given one if they have a recursive option."""
 READING_ALL = EXECUTING | SEARCHING - READING_MUCH | {"tar", "bsdtar", "pax", "rsync", "zip", "7z", "7za", "7zr", "7zz"}
-"""Programs and options that do so without such an option."""
+"""Programs and options that read all folders below a given one, even without a recursive option."""
 _RECURSIVE = re.compile(r"-(?=[A-Za-z]*[arR])[A-Za-z]+|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
 _GLUED = re.compile(r"\A-[A-Za-z]*?(?:[txX]|(?=[^A-Za-z-]))(.+)", re.DOTALL)
 """An option with its value in the same word."""
@@ -34,7 +34,7 @@ _CLEAN = Program("-dfinqxX dry-run force interactive quiet -e= exclude=")
 _UNCLEAR_FIND = re.compile(r"[\\$`]|\[[\[^]| (?:-L|-follow) |\{\}/| -i?name \.+ ")
 """Patterns that `find` reads in its own way, links that it follows, and paths near what it finds."""
 _ENDS_OF_TERMS = EXECUTING | {"-o", "-or", ",", "-delete"}
-"""Words of `find` before which a term has to have named the files."""
+"""Words of `find` that must follow a `-name` in the same term; otherwise `find` may act on any name."""
 
 
 class Act(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Act(msgspec.Struct, frozen=True):
     does: Literal["delete or move", "put files into", "read all of"]
     places: Sequence[str]
     names: Sequence[str] | None = None
-    """Patterns: it acts only on what has a name that fits one of them; None if it may act on other names."""
+    """Patterns of names: the command acts only on names that fit one of them; None if it may act on other names."""
     acts_here: bool = False
     """Whether it acts on the folder in which it runs if none of the places exists."""
 
@@ -82,7 +82,7 @@ def _list_cleaned(words: Sequence[str]) -> Sequence[str]:
 
 
 def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
-    """Return patterns: one of them fits each name on which `find` acts. Return None if it may act on other names."""
+    """Return patterns of the names on which `find` acts; None if it may act on names that fit none of them."""
     if find_name(words) != "find" or _UNCLEAR_FIND.search(" ".join(words)):
         return None
     names, is_named = list[str](), False

@@ -5,9 +5,9 @@ question, get reminders, and find it in the audit, as with every other question.
 one principal share a thread, which has at most one unfinished execution: an identical call gets the same question.
 
 A server that is already running answers the hooks of hosts: over MCP, or over a socket for command hooks. An answer
-takes effect only when a host gets it from its hook. For a model that calls `guard_call` itself, it is mere text; and if
-`_meta` has the id that Claude Code adds to calls by its model, the call uses up no pass. The socket (see `hook_client`)
-answers only hooks. It is in the home, in a folder that only the folder's owner may enter.
+takes effect only when a host gets it from its hook. For a model that calls `guard_call` itself, the answer is mere
+text; and if `_meta` has the id that Claude Code adds to calls by its model, the call uses up no pass. The socket (see
+`hook_client`) answers only hooks. It is in the home, in a folder that only the folder's owner may enter.
 """
 
 import json
@@ -77,7 +77,7 @@ MAX_OPEN_OF_SESSION = 50
 PREFIX = "guard-"
 """The prefix of the ids of the guard's threads. No other thread has it, because callers do not choose the ids."""
 ATTEMPTS = 5
-"""How often the guard tries to decide about a call while other processes change the call's thread."""
+"""How many times the guard tries to decide about a call while other processes change the call's thread."""
 
 
 class HostGuard:
@@ -125,7 +125,7 @@ class HostGuard:
         return deny("Refused for now, because others are asking about the same call; try again in a minute.")
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
-        """Return a phrase that names the limit of open questions that is reached; None if one more may be asked."""
+        """Return a phrase for the limit of open questions that has been reached; None if one more may be asked."""
         rows = await list_open_questions(self._executions.store, principal, PREFIX)
         if len(rows) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"

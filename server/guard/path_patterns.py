@@ -1,4 +1,4 @@
-"""Finds the paths that a text may mean: it expands variables, and patterns with names on the disk, within limits.
+"""Finds paths that a text may mean: it expands variables, and matches patterns with names on the disk, within limits.
 
 It finds too many paths rather than too few: a pattern also matches hidden files, brackets match any character, and the
 rest of a path after a pattern need not exist yet.
@@ -86,7 +86,7 @@ class PathPatterns:
         values: dict[str, list[str]] = {}
 
         def find(name: str) -> str | None:
-            # In PowerShell, `env:` precedes a name. In other shells, it is a variable with a part of its value.
+            # In PowerShell, `env:` is a prefix. In other shells, `$env:x` is the variable `env` and the text `:x`.
             alternatives = values.get(name.partition(":")[0], ())[:MAX_VARIABLE_VALUES]
             return f"{{{','.join(alternatives)}}}" if len(alternatives) > 1 else "".join(alternatives)
 
@@ -165,7 +165,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Return the expansions; beyond the limit, only the text itself if it has a `"`. Raises `TooMuch` otherwise."""
+    """Return the expansions. If there are too many, return only the text if it has a `"`, else raise `TooMuch`."""
     expanded: list[str] = []
     waiting = [text]
     while waiting:

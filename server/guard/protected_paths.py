@@ -35,7 +35,7 @@ MAX_FOLDERS = 50
 """The most folders in which one command line works: each `cd` starts where the previous one led, so paths can grow."""
 TOO_MUCH = "it has more words or patterns than can be looked through; make it smaller"
 CONTENT = {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
-"""Arguments that hold prose or text, and not paths."""
+"""Arguments that hold text, not paths."""
 PLACES = ("path", "dir_path", "directory", "target_directory")
 """Arguments of hosts' tools that name the folder to search."""
 _RUNS_IN = re.compile(r"-C(.*)|--(?:chdir|directory|cwd)(?:=(.*))?", re.DOTALL)
@@ -189,7 +189,7 @@ class _CallCheck:
         return folder in self._ancestors if act.names is None else self._is_above_one_of(act.names, folder)
 
     def _refuse_search(self) -> str | None:
-        """Return why the host's search tool may not search these folders; None if it may, or if it is another tool."""
+        """Return why the host's search tool may not search these folders; None if it may, or for any other tool."""
         patterns = self._call.host.searches.get(self._call.tool)
         if patterns is None:
             return None

@@ -1,4 +1,4 @@
-"""Allowing calls in advance from a question: who may do it, for which questions, and the answer that comes with it.
+"""How a person allows calls in advance on a question's page: who may do so, for which questions, with which answer.
 
 The answer is stored first, then the grant; the calls that the answer released start only after both. So a crash
 between answer and grant leaves an answered question and nothing allowed, and never the reverse. A grant that came with
@@ -109,7 +109,7 @@ async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:
 
 
 async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_request: GrantRequest) -> Response:
-    """Approve what the question shows, and store the requested grant; a form that is sent again changes nothing.
+    """Approve what the question shows, store the grant, and redirect to the question. Sent twice, a form acts once.
 
     Raises:
         AlreadyDecided, StaleRevision: nothing was allowed.

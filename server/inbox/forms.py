@@ -161,7 +161,7 @@ def build_fault_remark(inputs: FilledForm) -> Remark:
 
 
 def keep_texts(inputs: JsonSchema | None, form_texts: Mapping[str, str]) -> FilledForm:
-    """Return the texts that were typed into fields which the plan still has; the texts are not checked."""
+    """Return the texts that were typed into fields that the plan still has; the texts are not checked."""
     keys = (field.key for field in build_input_fields(inputs))
     return FilledForm(texts={key: form_texts[key] for key in keys if key in form_texts})
 

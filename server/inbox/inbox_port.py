@@ -171,7 +171,7 @@ class InboxPort:
         return listening
 
     def leave(self) -> None:
-        """Let another process serve the inbox; the port is free as soon as that process has the lock."""
+        """Let another process serve the inbox; the port is free by the time that process gets the lock."""
         self._held.close()
         self.url = None
 
@@ -202,7 +202,7 @@ class InboxPort:
             return listening
 
     def _listen(self, record: PlaceRecord | None) -> InboxSockets | None:
-        """Listen at the wanted port, else the last, else near the usual one; None if the last may still be in use."""
+        """Listen at the wanted port, else the last, else one near `PORT`; None if the last may still be in use."""
         last = None if record is None else record.port
         first = self._wanted_port or last or PORT
         for port in dict.fromkeys((first, last or first, *NEXT_PORTS)):

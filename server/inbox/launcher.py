@@ -121,8 +121,8 @@ class InboxLauncher:
             self._tasks.start_soon(self._serve, listening)
 
     def on_commit(self, commit: Commit | None) -> None:
-        """Open the inbox if this process made the commit and the execution waits for a person; call the person, too,
-        if a question needs more than the client's answer."""
+        """Open the inbox if this process made the commit and the execution waits for a person; also open the
+        browser if a question needs more than the client's answer."""
         if commit is None or commit.is_foreign:
             return
         execution = commit.execution

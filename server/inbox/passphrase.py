@@ -59,7 +59,7 @@ class InboxPassphrase:
         self._is_possible = self._is_wanted or settings.store.path is None
 
     async def is_asked(self) -> bool:
-        """Return whether a person needs a passphrase in addition to a code. Needs no sealing key."""
+        """Return whether a person needs a passphrase in addition to a code. This needs no sealing key."""
         return self._is_wanted or (self._is_possible and await self._secrets.version(PASSPHRASE) is not None)
 
     async def read(self) -> Passphrase | None:

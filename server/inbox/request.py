@@ -142,7 +142,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return {name: values[0] for name, values in self.form.items() if len(values) == 1}
 
     def read_verdict(self, *verdicts: str) -> str:
-        """Return which of these buttons sent the form. Raises `BadForm`."""
+        """Return which of these buttons sent the form. Raises `BadForm` if none of them did."""
         verdict = self.form_value("decision")
         if verdict not in verdicts:
             raise BadForm

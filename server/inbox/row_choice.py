@@ -108,7 +108,7 @@ def list_row_fields(rows: Sequence[CoveredCall], page_rows: range, tools: Toolbo
 def read_choice(
     request: InboxRequest, rows: Sequence[CoveredCall], tools: Toolbox, pages: Sequence[range]
 ) -> RowChoice:
-    """Return the form's choice, with its faults. Raises `BadForm` if the form is malformed or has too large edits."""
+    """Return the form's choice and its faults. Raises `BadForm` if the form is malformed or its edits are too large."""
     page = read_page_number(request.form_value("shown"), len(pages))
     page_rows = pages[page]
     left_out, opened = _read_set(request, "out", len(rows)), _read_set(request, "opened", len(pages))

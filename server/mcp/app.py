@@ -191,7 +191,7 @@ def build_plan(execution: ExecutionState, question_id: str | None = None) -> Jso
 
 
 def build_etag(execution: ExecutionState) -> str:
-    """Return an id of the execution's present version, by which the view notices changes; each event changes it."""
+    """Return an id of the execution's present version, by which the view notices changes; each event changes the id."""
     return f"{execution.execution_id}:{execution.version}"
 
 

@@ -53,7 +53,7 @@ RESPONSE_KEY = "decision"
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
 MAX_LABEL_CHARS = LINE_CELLS
-"""How long a label, a choice or a default may be: one line, which no client cuts. Longer ones rule out a form."""
+"""How long a label, a choice or a default may be: one line, which no client cuts. A longer text rules out a form."""
 DECISION, REASON, ARGUMENT = "decision", "reason", "arg_"
 
 _KEYWORDS: dict[str, frozenset[str]] = {
@@ -154,7 +154,7 @@ def type_numbers_as_text(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def compute_form_digest(suspension: Suspension) -> str:
-    """Return the SHA-256 of the form's message, or of the question's text without one; the decision records it."""
+    """Return the SHA-256 of the form's message, or of the question's text if no form fits; the decision records it."""
     message = build_compact_message(suspension.card)
     return hash_question(suspension.card) if message is None else hash_text(message)
 
@@ -222,7 +222,7 @@ def _apply_edits(card: Card, values: dict[str, Any]) -> dict[str, JsonValue] | N
 
 
 def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """Return a flat form's fields, labels escaped, and required names; None unless all fields are shown whole."""
+    """Return a flat form's fields, with escaped labels, and its required names; None unless all are shown whole."""
     fields, required = read_flat_fields(schema), schema.get("required", [])
     if fields is None or not isinstance(required, list):
         return None
@@ -309,8 +309,8 @@ def read_answer(context: AnyContext) -> Answer | None:
 async def elicit(
     service: Service, suspension: Suspension, elicitation: Elicitation, context: AnyContext
 ) -> Answer | InputRequiredResult | None:
-    """Ask, and return the answer. From revision `INPUT_REQUIRED_SINCE` on, return a result instead that makes the
-    client ask. Return None when the client failed or another channel decided."""
+    """Ask, and return the answer. From revision `INPUT_REQUIRED_SINCE` on, instead return a result that makes
+    the client ask. Return None when the client failed or another channel decided."""
     reference = QuestionReference(suspension.suspension_id, suspension.digest, elicitation.mode)
     if _is_at_least(context, INPUT_REQUIRED_SINCE):
         request, state = ElicitRequest(params=elicitation), msgspec.json.encode(reference).decode()

@@ -1,4 +1,4 @@
-"""Limits the size of a message before it is parsed, in bytes and, because a value costs more than a byte, in values.
+"""Limits the size of a message before it is parsed: in bytes, and in values, because a value costs more than a byte.
 
 The answer to a request that exceeds a limit is an error with the request's id, and the connection stays open. The id is
 read without parsing, from the beginning or the end of the message, where clients write it.

@@ -213,7 +213,7 @@ def cut_line(text: str, limit: int) -> str:
 async def complete(
     context: ServiceContext, params: CompleteRequestParams, plans: Sequence[SavedPlan]
 ) -> CompleteResult:
-    """Serve `completion/complete`."""
+    """Return the values that can complete the argument, as the answer to `completion/complete`."""
     if _is_own_argument(params) and params.argument.name in ("thread_id", "suspension_id", "name"):
         lazy_service = context.lifespan_context
         with translate_errors():

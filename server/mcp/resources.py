@@ -144,7 +144,7 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
-    """Return the open question with this id. All others raise one error, foreign ids as fast as unknown ones."""
+    """Return the open question with this id. All other ids raise one error; foreign and unknown ones, equally fast."""
     row = await service.store.find_suspension(name)
     if row is not None and row.principal == principal:
         view, is_open = await service.read_question(row.thread_id, name, principal=principal)

@@ -92,7 +92,7 @@ class TaskNotes(msgspec.Struct):
     """What the audit says about the task of one execution."""
 
     answered: set[str] = msgspec.field(default_factory=set[str])
-    """The revisions of questions that a client has answered; a task may not ask them again."""
+    """The revisions of questions that a client has answered; a task may not ask these questions again."""
     opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     """By revision: when a person last agreed to open the page of the question, in Unix seconds."""
     ended: set[str] = msgspec.field(default_factory=set[str])

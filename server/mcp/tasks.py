@@ -2,9 +2,9 @@
 
 Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get tasks; nothing changes for others. The
 task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
-clients can read and cancel it. A task never asks the caller's own model, because the protocol has no request for such
-a prompt. The call returns its ordinary result instead if that model has to think (with the prompt), or if the
-execution waits for a person whom this client cannot ask; `task_state` says what then happens to an open task.
+clients can read and cancel it. A task never asks the caller's own model, because the protocol has no request that
+carries a prompt for it. The call instead returns its ordinary result, with the prompt, if that model has to think, or
+if the execution waits for a person whom this client cannot ask. `task_state` says what then happens to an open task.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
@@ -77,7 +77,7 @@ class Tasks(Extension):
     def __init__(self, task_input: TaskInput | None = None) -> None:
         self._input = task_input or TaskInput()
         self.on_answer: Callable[[str], None] = lambda task_id: None
-        """The callback that gets the id of each task answered by a client of this process; must not raise or block."""
+        """The callback that gets the id of each task that a client here answers; it must not raise or block."""
 
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)

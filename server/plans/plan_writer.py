@@ -103,7 +103,7 @@ def check_new_name(catalogue: PlanCatalogue, name: str) -> None:
 
 
 def suggest_title(goal: str | None) -> str:
-    """Return the first line of the goal, cut to `MAX_TITLE_CHARS`; empty if there is no goal."""
+    """Return the first line of the goal that is not blank, cut to `MAX_TITLE_CHARS`; empty if there is none."""
     return next((line.strip() for line in (goal or "").splitlines() if line.strip()), "")[:MAX_TITLE_CHARS]
 
 

@@ -30,7 +30,7 @@ from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, Sch
 MAX_NAME_CHARS = 200
 SHOWN_TICKS = 3
 MAX_TRIES = 20
-"""How often one change is tried at most; a try fails if a process changes the row in between, as a tick does."""
+"""The most tries of one change; a try fails if a process changes the row in between, as a tick does."""
 
 
 class ScheduledPlans(PlanRunner, Protocol):
@@ -111,7 +111,7 @@ class ScheduleBook:
         return await self._schedules.has_scheduler()
 
     async def find_id(self, beginning: str) -> str:
-        """Return the id that has this beginning, even if its row is damaged. Raises `UsageError` unless it is one."""
+        """Return the id with this beginning, even if its row is damaged. Raises `UsageError` for none or several."""
         ids = await self._schedules.list_ids()
         schedule_id = complete_id(beginning, ids, "schedule")
         if schedule_id not in ids:

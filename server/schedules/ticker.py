@@ -6,8 +6,8 @@ a key that only this tick has. So at most one execution is started, by the proce
 killed in between, another process continues from the row.
 
 Pure functions compute the next state of a schedule and of its ticks. `decide` lets a tick start (`starting_at`), wait
-(`queued`), or end without a run; `settle` records what the start led to. Each state is stored
-before any process acts on it. If the record of a start was lost, the run is found by the key of the tick.
+(`queued`), or end without a run; `settle` records what the start led to. Each state is stored before any process acts
+on it. If the record of a start was lost, the run is found by the key of the tick.
 """
 
 import logging
@@ -50,7 +50,7 @@ class PlanRunner(Protocol):
     """Starts saved plans; `Service` implements this protocol."""
 
     async def run_plan(self, name: str, start: StartOptions) -> ExecutionState | StartedExecution:
-        """Start the plan once for each of the principal's keys; return the run. Raises `PlanwardenError` if refused."""
+        """Start the plan, unless the key has started it before; return the run. Raises `PlanwardenError` if refused."""
         ...
 
 

@@ -24,7 +24,7 @@ from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.tools import list_builtin_tools
 from planwarden.tools.registry import Registry
 
-# Imported only when servers are configured or a warden opens: planwarden's first answer does not need this module.
+# Imported only when servers are configured or a warden opens, because planwarden gives its first answer without it.
 if TYPE_CHECKING:
     from planwarden.tools.downstream.servers import DownstreamServers
 

@@ -1,4 +1,4 @@
-"""What is wrong with settings, in words that people understand.
+"""Reads tables of settings, and says in words that people understand what is wrong with them.
 
 A message names the key and what would be right, but never the value, which may be a secret.
 """

@@ -1,4 +1,4 @@
-"""Read the options of a call, and combine them with those of its thread and of the server."""
+"""Reads the options of a call, and combines them with those of its thread and of the server."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

@@ -102,7 +102,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return True
         rules = () if self.rules is None else self.rules.list_rules_for(definition.name)
         conditions = (part for rule in rules for part in (*rule.conditions, *(b.condition for b in rule.budgets)))
-        # The pointer of a condition without parts is for all arguments; a budget without a condition counts calls.
+        # A condition whose pointer has no parts covers all arguments; a budget without a condition counts calls.
         return any(names is None or (part and (not part.parts or part.parts[0] in names)) for part in conditions)
 
     def find_once(self, tool_name: str) -> OnceRule | None:
@@ -136,7 +136,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Requirement(risk, _NEEDS[risk])
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """Return what counts, or None. For `signed` and `second`, a person other than the owner counts as `second`."""
+        """Return what counts, or None. If `signed` or `second` is needed, a person other than the owner is `second`."""
         if needs is None or assurance == "embedder" or (self.trust_caller and assurance == "claimed"):
             return assurance
         if needs in ("signed", "second"):

@@ -1,7 +1,7 @@
 """The tables `[[rules]]` and `[[promises]]`: what may be called with which arguments, and what must have been called.
 
 Every fault raises an error that names the rule, the key and what would be right: a rule that silently does nothing, or
-matches more than it says, is worse than no rule. A folder has its promises in a file of its own.
+matches more than it says, is worse than no rule. The promises of a folder are in a file of that folder.
 """
 
 import re
@@ -38,7 +38,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202
 
 Period = Literal["hour", "day", "week", "month"]
 PERIOD_S: Mapping[Period, float] = {"hour": 3_600.0, "day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0}
-"""The length of each period in seconds; a period ends with the call. A month has 30 days."""
+"""The length of each period in seconds; each period ends at the moment of the call. A month has 30 days."""
 
 
 class BudgetSettings(Table):

@@ -31,7 +31,7 @@ def find_secrets(settings: Settings, store: object) -> SecretStore:
     if not isinstance(store, HasProcesses):
         elsewhere = {} if settings.passphrase_file is None else {PASSPHRASE: settings.passphrase_file}
         return SecretFiles(settings.home, elsewhere)
-    # Imported here, because a home without such a store needs no cryptography.
+    # Imported here, because a home without a shared store needs no cryptography.
     from planwarden.storage.sealing import SealedSecrets
 
     return SealedSecrets(store, settings.environment.get(SECRET_KEY_VARIABLE, ""))

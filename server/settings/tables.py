@@ -1,4 +1,4 @@
-"""The tables of `planwarden.toml` as people write them; pydantic checks them."""
+"""The tables of `planwarden.toml` as people write them, and the hooks and reminder schedules built from them."""
 
 import re
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ Delay = Annotated[float, Field(gt=0, le=MAX_AFTER_S)]
 
 
 class ReminderSettings(Table):
-    """The keys as written; a tool takes a missing key from `[approvals]`."""
+    """The keys about reminders, as written; a tool takes a missing key from `[approvals]`."""
 
     remind_after_s: Annotated[list[Delay], Field(max_length=MAX_REMINDERS)] | None = None
     """Seconds after a question at which people are reminded of it."""

@@ -1,4 +1,4 @@
-"""A person's signature over an approval digest: what the browser is asked for, the evidence, and how it is verified.
+"""A person's signatures and new keys: what the browser is asked for, what it sends back, and how that is verified.
 
 A signature is a WebAuthn assertion with user verification (https://www.w3.org/TR/webauthn-3/#sctn-verifying-assertion).
 Its challenge is derived from the approval digest, so the signature covers one revision of one question and nothing

@@ -34,7 +34,7 @@ STALL_WARNING_S = 1.0
 """The seconds that a stall must last to be logged as a warning; a shorter one is logged as information."""
 INTERVAL_S = 0.05
 REPORT_S = 10.0
-"""The shortest time between two reports of stalls; each has the number since the last report, and the longest."""
+"""The shortest time between two reports of stalls; each has the number of stalls since the last, and the longest."""
 MAX_STALLS_BYTES = 64 * 1024
 
 

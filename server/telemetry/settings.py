@@ -70,7 +70,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
     """Messages to the operator about settings that planwarden does not support."""
     is_demanded: bool = False
-    """True if the file names an endpoint. Then a missing package is an error; variables may be for other programs."""
+    """True if the file names an endpoint: then a missing package is an error. Variables may be for other programs."""
     record_arguments: bool = False
     service_name: str | None = None
     """None when OpenTelemetry's own variables name the service."""

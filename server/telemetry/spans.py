@@ -32,9 +32,9 @@ from planwarden.agent.core.prompts import Prompt
 logger = logging.getLogger(__name__)
 
 MAX_OPEN = 2_048
-"""How many executions may have open spans. Beyond this number, the spans of the oldest one end as interrupted."""
+"""How many executions may have open spans. Beyond this number, the spans of the oldest execution end as interrupted."""
 MAX_STARTING = 256
-"""How many uncommitted executions may have a first span. Beyond it, the oldest, probably refused, is dropped."""
+"""How many uncommitted executions may have a first span. Beyond it, the oldest is dropped; it was probably refused."""
 MAX_ARGUMENTS_CHARS = 4_096
 MAX_TRACESTATE = 512
 """The most characters of a `tracestate`, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""

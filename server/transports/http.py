@@ -189,7 +189,7 @@ async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
         yield
     finally:
         service.inbox_url = None
-        # This raises if the store is closed; in that case, the store's liveness file has ended the entry already.
+        # This raises if the store is closed. The entry has then ended already, as its owner no longer counts as alive.
         with anyio.CancelScope(shield=True), suppress(PlanwardenError):
             await inboxes.close(owner)
 

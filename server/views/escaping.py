@@ -1,4 +1,4 @@
-"""Text from outside, made harmless to show: escaped, on one line and cut, with values as JSON.
+"""Text from outside, made harmless to show: escaped, on one line and cut, with values as JSON. Also shortens ids.
 
 Values are JSON, so no text can start a new line or a new field; control, bidirectional, zero-width, tag and other
 invisible characters become escapes and are counted (https://www.unicode.org/reports/tr36/). Right-to-left words are
@@ -156,7 +156,7 @@ def is_isolating(text: str) -> bool:
 
 
 def continue_isolation(text: str) -> str:
-    """Return the rest of an escaped text that was cut inside right-to-left words, so that it can stand alone."""
+    """Return the rest of an escaped text that was cut inside right-to-left words, fit to be shown by itself."""
     return text[1:] if text.startswith(END_ISOLATE) else ISOLATE + text
 
 
@@ -279,7 +279,7 @@ def complete_id(beginning: str, ids: Collection[str], kind: str = "id") -> str:
 
 @dataclass(frozen=True)
 class ValueView:
-    """A JSON value for display. Lists show only the short form, so the complete form is built when it is first read.
+    """A JSON value for display. Lists show only the short form; the complete form is built only when it is first read.
 
     A text of several lines is shown as lines and every other value as JSON, so a text never looks like a number.
     """

@@ -84,7 +84,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     actual_tool_calls: tuple[ToolCall, ...]
     """The calls that were made, in order; for a loop at most 50, preferably those that did not succeed."""
     items: LoopItems | None = None
-    """How far a loop is, once it has begun; left out otherwise."""
+    """How far along a loop is, once it has begun; left out otherwise."""
     item_results: tuple[LoopItem, ...] = ()
     """The outcomes of a loop's items, when the call names a `stepId`; left out otherwise."""
     taken_from: str | None = None
@@ -96,7 +96,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     revision_refused: str | None = None
     """Why the last attempt of this step's model to revise the plan was refused; left out otherwise."""
     plan_step: PlanStep | None = None
-    """All that the plan has about the step; never in JSON."""
+    """All that the plan says about the step; never in JSON."""
 
 
 class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,7 +102,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return self.write(choice) + (f" ({shorten_text(title, MAX_TITLE_CHARS)})" if isinstance(title, str) else "")
 
     def read(self, text: str) -> JsonValue:
-        """Return the value of a text. Raises `InvalidArguments` with what to write, `LimitExceeded` for deep JSON."""
+        """Return the value of a text. Raises `InvalidArguments`, which says what to write, or `LimitExceeded`."""
         if self.is_text:
             return text
         if self.kind == "boolean" and text.lower() in (*_TRUE, *_FALSE):
@@ -125,7 +125,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
     def read_typed(self, text: str) -> JsonValue:
-        """Return the text if the schema takes text; otherwise its value, or the text if it cannot be read."""
+        """Return the text itself if the schema takes text or `read` refuses the text; otherwise what `read` returns."""
         if _takes_text(self.schema):
             return text
         try:

@@ -81,7 +81,7 @@ def _find_step_id(event: ev.Event, execution: ExecutionState) -> str | None:
 
 
 def _keys(*names: str, **others: Getter | str | None) -> Mapping[str, Getter | str | None]:
-    """Return each name's entry in `others`, or else a getter, under the last part of the name in camelCase."""
+    """Return a mapping from the last part of each name, in camelCase, to its entry in `others`, or else to a getter."""
     return {to_camel(name.rpartition(".")[2]): others.get(name, attrgetter(name)) for name in names}
 
 

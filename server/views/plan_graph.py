@@ -1,4 +1,4 @@
-"""What a drawing of a plan shows: a row for each step, with its state in words, and the links between the rows.
+"""What a drawing of a plan shows: a row for each step, and links between rows. Also writes it as text or Mermaid.
 
 Everything that a plan, a tool or a model wrote is escaped here, so a writer of SVG or Mermaid only adds the escapes of
 its language. In Mermaid (https://mermaid.js.org/syntax/flowchart.html), all but letters, digits and a few signs become
@@ -45,7 +45,7 @@ class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
     tools: str
     """The tools that it calls or requires; if it has none, words that say that a model writes text."""
     note: str
-    """What else matters: how far a loop is, that it is conditional, why it failed."""
+    """What else matters: how far along a loop is, that the step is conditional, why it failed."""
     after: str
     """The steps that must be over first, in words; empty if there are none, or only the step of the row above."""
 

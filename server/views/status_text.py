@@ -196,7 +196,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a decision."""
 
     verdict: str
-    """`Approved`, `Rejected`, `Withdrawn`, `Nobody answered in time: rejected`, or the last with `approved`."""
+    """`Approved`, `Rejected`, `Withdrawn`, or `Nobody answered in time:` followed by `rejected` or `approved`."""
     text: str
     """What happened after the decision, in sentences."""
     tone: Tone

@@ -58,7 +58,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lay_out(graph: PlanGraph) -> Layout:
-    """Return the lines of a graph; the same graph always has the same ones."""
+    """Return the lines of a graph; the same graph always gets the same lines."""
     straight = tuple(link for link in graph.links if link.target == link.source + 1)
     others = [link for link in graph.links if link.target > link.source + 1]
     leaving, arriving = Counter(link.source for link in others), Counter(link.target for link in others)

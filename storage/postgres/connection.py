@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: how they are opened, what their errors mean, and the schema.
+"""Connections to PostgreSQL: how they are opened, what their errors mean, the schema, and the mark of a move.
 
 A managed PostgreSQL offers everything that planwarden needs. Only the control connection keeps state between
 transactions, so all others may go through a pooler such as PgBouncer.
@@ -175,7 +175,7 @@ def _explain(error: Exception) -> str:
 
 def refuse_pooler(connection: Connection, url: str) -> None:
     """Raise `StoreError` if the connection goes through a pooler. Through one, a process may end up with another's
-    locks, so that live processes seem dead. A pooler is recognised by the process id it reports: not the server's."""
+    locks, so that live processes seem dead. A pooler gives itself away: its process id is not the server's."""
     if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
         raise StoreError(
             f"{name_server(url)} is a pooler of connections; name the server behind it too, as control_url of [store] "

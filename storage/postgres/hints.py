@@ -48,7 +48,7 @@ class Hints:
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def add(self, hint: Changes) -> None:
-        """Add a hint under the next number, whatever number it has, and wake everybody who waits."""
+        """Add a hint under the next number, not under its own, and wake everybody who waits."""
         with self._lock:
             self._number += 1
             self._kept.append(hint)

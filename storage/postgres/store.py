@@ -98,7 +98,7 @@ class PostgresStore(SqlStore):
         *,
         is_pooled: bool,
     ) -> None:
-        """Take a `control` that has started and adds to `hints`."""
+        """`control` must have started, and its thread must add to `hints`."""
         self.url = url
         self._hints = hints
         self._control = control

@@ -103,7 +103,7 @@ def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | N
     """Send the lookups, and return the conditions, which raise `BudgetExceeded` or `KeyHeld`."""
     conditions: list[Condition] = []
     for budget, shares in holdings.shares.items():
-        # The stored shares of these holders do not count: they are given back, or the claims replace them.
+        # The stored shares of these holders do not count: they are given back, or the wanted shares replace them.
         free = json.dumps([*holdings.freed, *(claim.holder for claim in shares)])
         cursor = transaction.execute("spent_shares", (budget, now, free))
         conditions.append((cursor, partial(_check_budget, transaction, budget, shares, free)))

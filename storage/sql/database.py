@@ -17,8 +17,8 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def is_encodable(value: object) -> bool:
-    """Return whether the value is not a text with half of a surrogate pair. No row contains such a text, so a
-    lookup can find nothing for it."""
+    """Return False for a text with half of a surrogate pair, otherwise True. No row contains such a text, so a lookup
+    can find nothing for it."""
     return not isinstance(value, str) or value.isascii() or _HALF_PAIR.search(value) is None
 
 

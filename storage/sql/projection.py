@@ -124,5 +124,5 @@ def list_values(synopsis: Synopsis) -> tuple[object, ...]:
 
 
 def join_tools(tools: Iterable[str]) -> str:
-    """Return the column `tools`: a line for each name, with line breaks on both sides of it."""
+    """Return the column `tools`: one name on each line, with a line break before and after every name."""
     return "".join(f"\n{name}" for name in tools) + "\n"

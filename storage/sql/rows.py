@@ -1,5 +1,5 @@
 """Encodes events as JSON text, and reads rows of a SQL database as hostile input: a bad row raises `StoreError` and
-never becomes a half-built value.
+never becomes a half-built value. Also chains the rows of the audit.
 
 The types in `agent.core.execution.events` define the JSON: a transaction is a list of events, and an event is a list of
 its tag and its fields. Decoding checks every type: a value that does not fit raises `LogUnreadable`. Fields that a
@@ -8,7 +8,7 @@ stored event lacks take their defaults.
 Encoding decodes its own text and compares the events, so that nothing is stored that would be read as something else.
 If they differ or msgspec fails, the standard library encodes instead: it writes lone surrogates (from undecodable file
 names), which UTF-8 does not have, as ASCII escapes, turns tuples into lists, and refuses numbers that are not finite.
-Decoding uses it too, where msgspec cannot parse the text. Text that decoding would refuse is never written.
+Decoding uses that library too if msgspec cannot parse the text. Text that decoding would refuse is never written.
 """
 
 import json

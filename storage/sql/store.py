@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL do alike: leases, grants, keys, the audit, pruning, records; appends are elsewhere.
+"""What SQLite and PostgreSQL do alike: leases, grants, keys, the audit, pruning, records; `append.py` has the appends.
 
 Each guarantee of the `Store` port is a condition in SQL, checked inside the transaction that relies on it.
 """

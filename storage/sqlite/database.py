@@ -1,4 +1,4 @@
-"""Opening the SQLite file: refuse what must not be touched, create what is missing, migrate forward.
+"""Opens the SQLite file: refuses what must not be touched, creates what is missing, migrates. Also explains errors.
 
 Refused before SQLite opens the file: network file systems, files that are not planwarden's, files written by a newer
 planwarden. The file is created with mode 0600 in a folder of mode 0700. SQLite's own rules for WAL and synchronous
@@ -298,7 +298,7 @@ def _newer(path: Path, version: int, supported: int) -> StoreError:
 
 
 def _is_loose(folder: Path) -> bool:
-    """Return whether to tighten the mode of the folder: it is empty, the user owns it, and others may enter it."""
+    """Return whether to tighten the mode of the folder: only if it is empty, the user's own, and open to others."""
     status = folder.stat()
     return bool(status.st_mode & 0o077) and status.st_uid == os.getuid() and not any(folder.iterdir())
 

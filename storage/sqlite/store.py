@@ -1,4 +1,4 @@
-"""The store on a SQLite file that several processes may share.
+"""The store on a SQLite file that several processes may share, and the store in memory.
 
 One connection writes (`writer.py`), another one looks things up (`reader.py`).
 """

@@ -4,7 +4,7 @@ Whatever is asked for in one turn of the loop is committed together when the tur
 IMMEDIATE, one COMMIT, one wait for the disk. A detour through a thread takes longer than an ordinary commit. So
 the loop commits by itself, unless recent commits were slow, somebody else holds the database, or a request is large;
 then a thread waits, never the loop. An operation must check everything before its first write, so that a refused one
-leaves nothing behind. Cancelling a caller cancels its wait, never the transaction.
+leaves nothing behind. Cancelling a caller cancels its wait, never the transaction. `MemoryWriter` has no thread.
 """
 
 import asyncio
@@ -222,7 +222,7 @@ class Writer:
                 if keeps_running and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
-        # Closing the last connection writes the log into the database. If the lock stays taken, the next opener does.
+        # Closing the last connection moves the log to the database. If the lock stays taken, the next process does it.
         with suppress(StoreError), self._held():
             self._connection.close()
             return
@@ -367,6 +367,6 @@ def _estimate_pages(rows: int) -> int:
 
 
 class _Busy(sqlite3.OperationalError):
-    """Another connection writes; nothing was done."""
+    """Another connection is writing; nothing was done."""
 
     sqlite_errorcode = sqlite3.SQLITE_BUSY

@@ -184,7 +184,7 @@ class OutgoingMessages(_Stream):
             self.open_requests.discard(item.message.id)
 
     def wrap(self, item: SessionMessage) -> object:
-        """Return what the inner stream takes for the message."""
+        """Return the message in the form that the inner stream takes."""
         return item
 
 

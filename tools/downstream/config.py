@@ -1,4 +1,4 @@
-"""The configuration of downstream MCP servers, as the rest of planwarden uses it.
+"""The configuration of downstream MCP servers, as the rest of planwarden uses it, and where their logins are kept.
 
 `planwarden.json`, which `config_file.py` reads, says how to reach each server. `[servers.NAME]` in `planwarden.toml`
 has the operator's settings for that server.

@@ -153,7 +153,7 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
 def _build_config(
     name: str, entry: ServerEntry, folder: Path, environment: Mapping[str, str], settings: ServerSettings
 ) -> ServerConfig:
-    """Return the server with references replaced. If one has no value, set `problem`; omit arguments, headers etc."""
+    """Return the server with every reference replaced. If one cannot be, set `problem` and leave out headers etc."""
     facts = entry.model_dump(include={"command", "args", "cwd", "url"})
     facts |= {"name": name, "env": sorted(entry.env), "headers": sorted(entry.headers)}
     plain = ServerConfig(
@@ -219,7 +219,7 @@ def _check_header(name: str, text: str) -> str:
 
 
 def _find_self_reference(config: ServerConfig) -> str | None:
-    """Return what is wrong if the entry, perhaps pasted from a host, starts planwarden again and again, or None."""
+    """Return what is wrong if the entry, perhaps pasted from a host, starts planwarden endlessly; otherwise None."""
     words = [config.command or "", *config.args]
     is_named = any(Path(word).name in ("planwarden", "planwarden.exe", "planwarden.server.main") for word in words)
     if not is_named or "PLANWARDEN_HOME" in config.env or "--home" in words:

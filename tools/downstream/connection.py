@@ -1,6 +1,6 @@
 """The connection to one downstream server: started when it is needed, listed, kept, and restarted when it is lost.
 
-One task owns the SDK's client, because the task that enters a task group must leave it; calls come from other tasks.
+One task owns the SDK's client, because a task that enters a task group must also leave it; calls come from others.
 After a loss the first restart follows at once, and each further one waits twice as long as the last, up to a minute.
 During a start, callers wait. After a failed start, callers get the reason at once.
 
@@ -190,7 +190,7 @@ class ServerConnection:
                 self._set_state("starting")
                 try:
                     await self._connect()
-                # The SDK and a stranger's process can raise anything; the reason is kept.
+                # The SDK and the server may cause an error of any type; keep the reason.
                 except Exception as error:
                     self.lost_reason = self.lost_reason or _describe(error)
                     logger.debug("server %r", self.config.name, exc_info=True)

@@ -91,7 +91,7 @@ def build_remote_config(name: str, url: str, settings: ServerSettings, others: I
 
 
 def describe_other_server(home: Path, config: ServerConfig) -> str | None:
-    """Return the command or address if the home has another server of this name, else None. Folders do not count."""
+    """Return the command or address if the home has another server of this name, else None. Folders may differ."""
     record, own = _read_record(_find_file(home / FOLDER, config.slug)), _build_record(config)
     if record is None or (record.command, record.args, record.url) == (own.command, own.args, own.url):
         return None

@@ -112,7 +112,7 @@ def _explain(
 
 
 def _simplify(line: str) -> str:
-    """Return the line without parts whose removal neither hides nor adds a command, with every quote in its place."""
+    """Return the line without comments, redirections and harmless prefixes, and with `!` as `not`; keep all quotes."""
 
     def drop_comment(match: re.Match[str]) -> str:
         # The comment's end is checked here: a pattern that fails at a quote would be tried again from each `#`.
@@ -143,7 +143,7 @@ def _explain_reading(reading: _Reading, folders: frozenset[str], root: str, fits
 
 
 def _read(words: Sequence[str]) -> _Reading:
-    """Return the command and those inside it, down to one that may run something other than its words name."""
+    """Return the command and those that it runs in turn, down to the first that is not certainly a harmless wrapper."""
     reading = _Reading([words])
     for _ in range(MAX_DEPTH):
         program = find_program(words[0])

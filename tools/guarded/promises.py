@@ -229,7 +229,7 @@ def describe_pattern(pattern: CallPattern) -> str:
 
 
 def describe_call(call: RecordedCall, root: str) -> str:
-    """Describe the call in a few words: its command line, its files, or its tool."""
+    """Return a few words that describe the call: its command line, its files, or its tool."""
     if call.line is not None:
         return f"`{call.line[:SHOWN_CHARS]}`"
     files = [os.path.relpath(path, root) if os.path.isabs(path) else path for path in call.paths]

@@ -1,4 +1,4 @@
-"""Reads what a command line runs: with a small grammar, and behind wrappers. A person decides on lines beyond it.
+"""Reads what a command line runs: with a small grammar, and behind wrappers. A person decides on lines it cannot read.
 
 A rule names one command, such as `npm test`, but `npm test; rm -rf ~` has two. So rules let a command line pass only if
 they let each of its commands pass, and only if this grammar reads the whole line. The grammar lists what may occur, and
@@ -6,8 +6,8 @@ reads it as every POSIX shell does. It does not accept what a shell processes be
 substitutions, patterns, braces, `~`, groups, redirections to files), blanks other than space and tab, words of the
 shell's own language, or control characters.
 
-A rule that denies `git push` also denies `env git push`. A command behind a wrapper, a program that runs another
-command, can only make planwarden deny a call or ask a person; it never lets a call pass. Known wrappers are read with
+A rule that denies `git push` also denies `env git push`. A wrapper is a program that runs another command. That
+command can only make planwarden deny a call or ask a person; it never lets a call pass. Known wrappers are read with
 their options. Scripts, and languages other than those of shells, are not read.
 """
 

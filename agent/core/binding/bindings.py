@@ -1,8 +1,8 @@
 """Bindings as plans write them: `{"$from": STEP, "pointer": POINTER, "parse": "json", "default": VALUE}` for a value.
 
 A binding names a step of the same plan, `inputs`, or, within a `forEach`, the `item` or its `itemIndex`. Any other name
-is a completed step of an earlier execution of the thread; its value is looked up once, when the plan is accepted, and
-stored in the event that accepts it. `{"$from": "item", "call": 0}` takes the result of an earlier call for the same
+means a completed step of an earlier execution of the thread; the value is looked up once, when the plan is accepted,
+and stored in the event that accepts it. `{"$from": "item", "call": 0}` takes the result of an earlier call for the same
 item. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` puts values into text, so that no model retypes them. In TEMPLATE,
 `{name}` becomes the value of that name: text as it is, anything else as compact JSON. `{{` and `}}` are braces.
 """
@@ -16,7 +16,7 @@ from planwarden.agent.common.errors import Needed
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
-"""What a binding can name in addition to steps if the plan has inputs or the step is a loop."""
+"""What a binding can name in addition to steps: the plan's inputs, and the item of a loop and its index."""
 WHEN = "when"
 """The cause of a skip if a condition of the step itself did not hold; any other cause is the id of another step."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
@@ -25,7 +25,7 @@ MAX_QUOTED = 200
 _REFERENCE_KEYS = ("$from", "pointer", "parse", "call")
 _KEYS = (*_REFERENCE_KEYS, "default")
 _CONTAINERS = (dict, list)
-"""The types that can contain bindings; most arguments have neither of them."""
+"""The types that can contain bindings; most values in arguments have neither type."""
 MAX_TEMPLATE_CHARS = 20_000
 MAX_QUOTED_NAME = 40
 _TEMPLATE_KEYS = ("$text", "with")
@@ -45,7 +45,7 @@ class Reference(NamedTuple):
     parse: str = ""
     """`json` if the result is text with JSON in it."""
     call: int | None = None
-    """The number, from 0, of the call for the same item that gives the result; None to take what `step_id` names."""
+    """To take the result of another call for the same item: that call's number, from 0. None to take from `step_id`."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the binding as a plan writes it."""
@@ -100,7 +100,7 @@ def find_bindings(value: JsonValue) -> Iterator[Binding]:
 
 
 def _find_nodes(value: JsonValue) -> Iterator[dict[str, JsonValue]]:
-    """Yield each binding and each template in the value, but nothing that a template has in it."""
+    """Yield each binding and each template in the value, but nothing inside a template."""
     if isinstance(value, dict) and ("$from" in value or "$text" in value):
         yield value
         return
@@ -164,7 +164,7 @@ def to_pointer(path: str) -> str:
 
 
 def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:
-    """Return the value with null in place of each binding and template, and add the paths of those to `bound`."""
+    """Return the value with null in place of each binding and template, and add their paths to `bound`."""
     if isinstance(value, dict):
         if "$from" in value or "$text" in value:
             bound.append(path)

@@ -1,7 +1,7 @@
-"""Conditions: which schemas `when` takes, and why a value does not match one.
+"""Conditions: which schemas `when` takes, why a value does not match one, and why no value of a known shape can.
 
 Conditions fail closed: a keyword implies the type that it applies to, and the keys of `properties` must exist. JSON
-Schema would accept a value that breaks this. No condition can judge it, so it does not match, not even inside a `not`.
+Schema would accept a value that breaks these rules. Here, such a value does not match, not even inside a `not`.
 `_build_strict_schema` writes these rules as JSON Schema, so that the library judges even long lists quickly.
 """
 
@@ -305,7 +305,7 @@ def find_type_faults(
 ) -> Iterator[str]:
     """Yield why no value that fits `shape`, the value's own schema, can match.
 
-    Inside `not`, which is when `is_negated` is set, a type or a required name that never occurs is not a fault.
+    With `is_negated`, which is set inside a `not`, a type or a required name that never occurs is not a fault.
     """
     kinds, wanted_types = list_types(shape), list_types(matches)
     for keyword in matches:

@@ -1,4 +1,4 @@
-"""Placeholders: values that stand for something the writer did not know.
+"""Placeholders, which are values for something that the writer did not know; and lists that seem empty by mistake.
 
 A whole value can be a placeholder, or a text for people can contain one. A pattern that means something in code, markup
 or data does not count in a text with other signs of code, or in an argument whose name says that it is code. A model
@@ -156,9 +156,9 @@ _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem
 def find_placeholders(arguments: JsonValue, goal_and_inputs: JsonValue = None) -> Iterator[str]:
     """Yield one sentence for each value that is a placeholder or contains one.
 
-    Addresses and notes from `goal_and_inputs` are not reported. Pass None to report these too, as to a person.
-    A URL on example.com is a placeholder; a sentence that mentions example.com is not. Of a binding only the default is
-    searched, and of a template only its own words.
+    Addresses and notes from `goal_and_inputs` are not reported. Pass None to report these too, as for a person.
+    A URL on example.com is a placeholder; a sentence that mentions example.com is not. In a binding, only the default
+    is searched; in a template, only its own words.
     """
     return (fault for _, fault in search(((None, path, text) for path, text in list_texts(arguments)), goal_and_inputs))
 
@@ -224,7 +224,7 @@ def _is_sentence(text: str, rest: str) -> bool:
 
 
 def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each text in the value, in order, with its path; of a binding its default, of a template its own words."""
+    """Yield each text in the value, in order, with its path; in a binding its default, in a template its own words."""
     parts = ()
     if isinstance(value, str):
         yield path, value

@@ -2,7 +2,7 @@
 
 Items begin in order, at most `max_concurrent` at a time. The calls are made in waves: a call that uses the result of
 another call for the same item waits until that other call is over for every item. No call begins while a question about
-many of them is open. The step ends only when none of its calls runs or waits for an answer.
+many of them is open. The step ends only when none of its calls runs or waits. `decide_call` is for calls of any step.
 """
 
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev
 
 
 def _end(execution: ExecutionState, state: StepState) -> Action:
-    """Return how the step ends: completed, rehearsed or failed. Not rejected: an approval covers at least one row."""
+    """Return how the step ends: completed, rehearsed or failed, not rejected: an approval covers at least one row."""
     step, items = state.step, state.items or ()
     if not items:
         return ev.StepCompleted(step_id=step.step_id, validation="skipped")

@@ -3,7 +3,7 @@
 Facts from outside (results, replies, answers, commands) only have to be legal at their places. The actions of
 `decide` are compared by what they do, not by the words of their messages, which a later version may choose better.
 
-One transaction may hold the results of several calls of `decide`, and all events of a transaction have one time. So a
+One transaction may hold the results of several calls of `decide`, and all its events have the same time. So a
 decision is legal if any state within its transaction called for it. A prompt stays expected until it is answered,
 because its reply may arrive when the execution no longer needs it.
 

@@ -71,7 +71,7 @@ def take_over(
 def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
     """Return which version of the saved plan to record for an execution of `plan` that continues `source`.
 
-    None if `source` ran no saved plan, ran a plan other than `plan`, or if its plan was changed after it was accepted.
+    None if `source` ran no saved plan or a plan other than `plan`, or if its plan was changed after it was accepted.
     """
     return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
 
@@ -223,7 +223,7 @@ def _take_step(
 def _take_calls(
     source: ExecutionState, earlier: StepState, step: PlanStep, changed: Collection[str], confirming: Collection[str]
 ) -> Iterator[ev.TakenCall]:
-    """Yield the reusable calls of a step that is not kept: planned calls get the plan's ids, a model's later ones."""
+    """Yield the reusable calls of an unkept step: planned calls get the plan's ids, a model's calls get later ids."""
     number = len(step.tool_calls)
     if step.loop is not None and _is_same_step(earlier.step, step):
         unchanged = _find_unchanged_calls(step, changed)

@@ -118,7 +118,7 @@ class ThreadEffect(StoredStruct):
 
 
 class CreationFacts(StoredStruct):
-    """Everything that an execution needs to run, as it stood when the execution was created."""
+    """Everything that an execution needs to run, as it was when the execution was created."""
 
     goal: str | None = None
     options: Options = msgspec.field(default_factory=Options)
@@ -129,7 +129,7 @@ class CreationFacts(StoredStruct):
     client_id: str | None = None
     """The OAuth client that asked for the execution; None when the request came through another channel."""
     chain: tuple[str, ...] = ()
-    """According to the caller: the executions of other agents that delegated this one, outermost first."""
+    """The executions of other agents through which this one was delegated, outermost first, according to the caller."""
     traceparent: str | None = None
     """The trace span in which the execution began (https://www.w3.org/TR/trace-context/), for a process that takes it
     over; None if the process that created the execution recorded no traces."""
@@ -163,7 +163,7 @@ class PlanAccepted(Event, tag="PA"):
     inputs: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """The inputs that the run was given, with defaults filled in."""
     agreed: Plan | None = None
-    """If this retries a plan that a model had revised: the plan before the revision, which limits further ones."""
+    """If this retries a plan that a model had revised: the plan before that revision; it limits further revisions."""
 
 
 class CallFacts(StoredStruct):
@@ -173,7 +173,7 @@ class CallFacts(StoredStruct):
     """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
     tool_name: str
     origin: str
-    """`EXECUTION:CALL` of the earlier execution that made it, which is its idempotency key; empty if made here."""
+    """If an earlier execution made the call: `EXECUTION:CALL` there, the call's idempotency key; empty otherwise."""
     proposed: dict[str, JsonValue]
     arguments: dict[str, JsonValue] | None = None
     """The arguments that were shown or dispatched; None before that."""
@@ -310,7 +310,7 @@ class ModelReplied(Event, tag="MR"):
     source: str | None = None
     """The model's own name for this reply; it tells a scripted model which entries of its script are used up."""
     suspension_id: str | None = None
-    """The question it answers, when the caller is the model."""
+    """The question that the reply answers, when the caller is the model."""
 
 
 class ModelFailed(Event, tag="MF"):
@@ -324,7 +324,7 @@ class ModelFailed(Event, tag="MF"):
     """Tokens spent on answers that could not be used."""
     output_tokens: int = 0
     retryable: bool = False
-    """The provider failed or was out of reach, so the execution waits for it; see `core.control.provider_waits`."""
+    """Whether the provider failed or was out of reach, so the execution waits; see `core.control.provider_waits`."""
     asked_s: float | None = None
     """Seconds that the provider asked to wait before the next attempt; None if it asked for no wait."""
 
@@ -353,7 +353,7 @@ class OnceKey(StoredStruct):
 
 
 class ToolCallIntended(Event, tag="TI"):
-    """Committed before the call is dispatched; an intent without a result is `outcome_unknown` after a crash."""
+    """The call is dispatched once this is committed; after a crash, an intent without a result is `outcome_unknown`."""
 
     call_id: str
     arguments: dict[str, JsonValue] | None = None

@@ -1,7 +1,7 @@
-"""Notifications, which tell people and programs outside about a question by push or webhook, and alarms.
+"""Notifications, which tell people and outside programs about a question by push or webhook; and alarms.
 
 The store saves a notification in the transaction of its event, so that none is lost and none reports what did not
-happen. A notification has ids, names and facts such as the risk: no arguments, no agent's text, no means to decide.
+happen. A notification has ids, names and facts such as the risk, but no arguments, no agent's text, no way to decide.
 
 By the operator's schedule, an alarm reminds a person of an open question, or escalates the question. The times of the
 alarms are stored with the question, so that all processes see the same ones even after a change of policy. An alarm

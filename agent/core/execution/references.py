@@ -62,10 +62,10 @@ class BindingSources(msgspec.Struct, frozen=True):
     takes_lists: bool = False
     """Whether a value may be the list of a loop, for which the limits are larger than for arguments."""
     sizes: dict[str, tuple[JsonValue, ValueSize]] = {}
-    """The values that conditions looked at, with their sizes, by the text of their bindings."""
+    """The values that conditions looked at, each with its size, by the text of its binding."""
 
     def find_step(self, reference: Reference) -> StepState | None:
-        """Return the named step, or a copy with just the named call; None if missing or if the call has no result."""
+        """Return the named step, or a copy with just the named call; None if the step or the result is missing."""
         if reference.call is None:
             return None if reference.step_id in self.own else self.steps.get(reference.step_id)
         call = self.item_calls[reference.call] if 0 <= reference.call < len(self.item_calls) else None

@@ -17,7 +17,7 @@ class Requester(FrozenStruct, frozen=True, kw_only=False):
     host: str | None = None
     """The program, as it names itself, or planwarden's name for a hook, schedule or page; None if there is none."""
     chain: tuple[str, ...] = ()
-    """According to the caller: the executions of other agents that delegated this one, outermost first."""
+    """The executions of other agents through which this one was delegated, outermost first, according to the caller."""
     starter: Starter | None = None
     """The person who asks, in a channel of the operator; None when a program asks."""
     is_operator: bool = False

@@ -104,7 +104,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.ToolReturned: "succeeded",
         ev.ToolFailed: "failed",
         ev.CallRejected: "rejected",
-        # A person rejected all rows of the one question about many calls of a loop.
+        # A person rejected every row of a question about many calls of a loop.
         ev.StepRejected: "rejected",
         ev.Suspended: "suspended",
         ev.CallRehearsed: "rehearsed",
@@ -240,7 +240,7 @@ class StepState(FrozenStruct):
     wave: int = 0
     """How many waves of `item_order` are over."""
     items_over: int = 0
-    """How many of the first items, without a gap, have no call left to make in this wave."""
+    """How many items, counted from the first without a gap, have no call left to make in this wave."""
     failed_items: int = 0
     taken_from: str | None = None
     """If the step was taken over as completed: the earlier execution whose log proves it; None otherwise."""
@@ -248,7 +248,7 @@ class StepState(FrozenStruct):
     """Unfinished steps on which this step depends only indirectly, through steps that were taken over: if a
     confirmation is asked again, everything after it has to wait."""
     reuse: ev.TakenStep | None = None
-    """What a loop that has not begun will take over from the earlier execution for its items."""
+    """What a loop that has not begun will take over for its items from the earlier execution."""
 
     def list_item_calls(self, index: int) -> tuple[Call, ...]:
         """Return the calls of one item, in order."""
@@ -311,7 +311,7 @@ class StepState(FrozenStruct):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the step has begun, or calls were taken over for it, which no revision of the plan may drop."""
+        """Whether the step has begun or has taken over calls; no revision of the plan may drop such a step."""
         return self.status != "pending" or self.reuse is not None or any(call.origin for call in self.calls)
 
     @property
@@ -420,7 +420,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     """The plan as it was accepted, or as a person last approved it in a review, without a model's later revisions."""
     warnings: tuple[str, ...] = ()
     pins: Mapping[str, str] = {}
-    """For each tool that the plan ever named: the beginning of its first known digest; empty if there is none."""
+    """For each tool that the plan ever named: the beginning of its first known digest; empty if none is known."""
     earlier: Mapping[Reference, EarlierResult] = {}
     """What the plan takes from earlier executions of the thread."""
     inputs: Mapping[str, JsonValue] = {}
@@ -540,7 +540,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
         return call
 
     def idempotency_key(self, call: Call) -> str:
-        """Return the call's idempotency key, which holds its shares and business key; a reused call keeps its key."""
+        """Return the call's idempotency key, the holder of its shares and business key; a reused call keeps its key."""
         return call.origin or f"{self.execution_id}:{call.call_id}"
 
     @property

@@ -1,10 +1,10 @@
-"""The synopsis of an execution: what a list shows and searches, so that it need not read the log.
+"""The synopsis of an execution, which a list shows and searches without reading the log; and facts that reports share.
 
 `describe_edits` says which arguments people changed between a question and its answer: the author of the call must be
 told, and a report must say what was really done.
 
-The texts are in the words of the author of the goal or the plan: cut, but not escaped. NUL and lone surrogates, which a
-database cannot store in text, are replaced.
+The texts of a synopsis are in the words of the goal's or the plan's author: cut, but not escaped. NUL and lone
+surrogates, which a database cannot store in text, are replaced.
 """
 
 import re

@@ -95,7 +95,7 @@ def _join_names(names: Collection[str]) -> str:
 
 
 def _quote_difference(before: str, after: str) -> str:
-    """Return an excerpt of each text, quoted, that begins shortly before the first place where they differ."""
+    """Return `OLD is now NEW`, with quoted excerpts that begin shortly before the first difference of the texts."""
     position = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
     start = max(0, (min(len(before), len(after)) if position is None else position) - _BEFORE_CHARS)
     return f"{_quote_excerpt(before, start)} is now {_quote_excerpt(after, start)}"

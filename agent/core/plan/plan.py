@@ -193,7 +193,7 @@ def find_steps_before(steps: Iterable[PlanStep], step_id: str) -> set[str]:
 
 
 def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
-    """Return the names, other than step ids, that bindings may use in `step`, or anywhere in the plan if it is None."""
+    """Return the names, other than step ids, that bindings may use in `step` or, if None, anywhere in the plan."""
     names = set[str]() if plan.inputs is None else {INPUTS}
     if any(other.loop is not None for other in (plan.steps if step is None else (step,))):
         names |= {ITEM, ITEM_INDEX}

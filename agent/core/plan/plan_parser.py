@@ -74,7 +74,7 @@ from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInpu
 MAX_NAMED = 100_000
 """The most steps of an unchecked plan in which to look for the names of tools."""
 MAX_CONDITION_VALUES, VALUES_PER_STEP, CHARS_PER_VALUE = 2_000, 10, 64
-"""The most values in all conditions, or per step if that is more, and characters per value; 1,000 take up to 50 ms."""
+"""The most values of all conditions: in total or, if more, per step; characters per value. 1,000 take up to 50 ms."""
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
 """The largest plan, in values and characters, that is parsed without a thread; parsing it takes about 10 ms."""
 
@@ -127,12 +127,12 @@ def parse_plan(
     misspelt = find_foreign_bindings(plan, fresh, author)
     problems += [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
     if len(steps) == len(entries):
-        # A key that was not read may have declared the inputs or the loop.
+        # A key that could not be read may have declared the inputs or the loop.
         declared = () if is_readable else (INPUTS, ITEM, ITEM_INDEX)
         foreign = {} if tools is None else list_foreign_references(plan, declared)
         problems += find_graph_faults(steps, foreign, earlier, names)
     if is_readable:
-        # A key that was not read may have named the dependencies.
+        # A key that could not be read may have named the dependencies.
         problems += find_circle(steps)
     problems = problems or find_unresolvable(plan, fresh, tools or {})
     if tools is None:
@@ -159,7 +159,7 @@ def parse_plan(
 def _parse_steps(
     document: JsonValue, entries: list[JsonValue], inputs: JsonValue, author: Author
 ) -> tuple[list[StepInput], list[str], list[str]]:
-    """Return the steps that can be read, faults of keys, inputs and single steps, and warnings about dropped keys."""
+    """Return the readable steps; the faults of keys, of inputs and of single steps; warnings about dropped keys."""
     problems, warnings = check_keys(document, entries, author)
     if isinstance(inputs, dict):
         problems.extend(find_inputs_faults(inputs))

@@ -2,11 +2,11 @@
 
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
 (one that asks a person or confirms others). An asking step is a confirmation step, or one whose calls may need
-approval. A step that waits for an asking step, directly or not, goes on waiting for it. A new effect (a call that does
-more than read) waits for all confirmation steps, and for asking steps before effects that may run without their own
-question, but not for finished steps that asked as agreed. An asking step before an effect may get other calls or
-arguments only if they certainly ask. The same holds against the plan as last agreed, so that no series of patches frees
-an effect. Once a confirmation has begun, a model can touch neither the steps that it covers nor the steps before them.
+approval. A step that waits for an asking step, directly or not, must still wait for it. A new effect (a call that does
+more than read) must wait for every confirmation step, and for every asking step before an effect that may run unasked,
+except for finished steps that asked as agreed. An asking step before an effect may get other calls or arguments only if
+they certainly ask. All this holds against the last agreed plan too, so that no series of patches frees an effect. Once
+a confirmation has begun, a model can touch neither the steps that it covers nor the steps before them.
 """
 
 from collections import Counter
@@ -36,8 +36,8 @@ AskCheck = Callable[[PlanStep, str, dict[str, JsonValue] | None], bool | None]
 """Returns whether the step's call of this tool asks a person; None if only the run can say. The arguments are None
 if a model will write them."""
 _PlannedCall = tuple[str, str, bool | None, str]
-"""The tool of a call, its arguments with the conditions and the loop of its step, whether it asks and, if it may run
-unasked, what the step asks before it."""
+"""A call's tool; its arguments, together with the conditions and the loop of its step; whether it asks; and, if it may
+run unasked, what the step asks before it."""
 _UNKNOWN = ToolFacts(is_blocking=False)
 _KEYS: dict[str, frozenset[str]] = {
     "add": frozenset({"op", "step", "after"}),
@@ -233,7 +233,7 @@ class _Gates:
 
 
 def _find_confirmed_steps(gates: _Gates, pending: Collection[str]) -> dict[str, str]:
-    """Map each step that a begun confirmation covers, and each that the covered step depends on, to the covered step.
+    """Return, for each step that a begun confirmation covers and each step before such a step, the covered step.
 
     The person was asked about all of these: earlier steps decide the conditions and loops of the covered step.
     """

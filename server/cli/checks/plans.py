@@ -102,7 +102,7 @@ def _find_fault_for_hooks(plan: SavedPlan | None) -> str | None:
 
 
 def check_plans(settings: Settings) -> HealthCheck:
-    """Report every file in the plan folders that cannot be used; only a warning, as planwarden works without it."""
+    """Report every unusable file in the plan folders, only as a warning, because planwarden works without that file."""
     library = Home(settings).library
     plans = library.look_now()
     folders: list[JsonValue] = [*map(str, library.folders)]

@@ -37,7 +37,7 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 def run_check(
     name: str, check: Callable[[Settings], HealthCheck | None], settings: Settings, *, needs: str | None = None
 ) -> HealthCheck | None:
-    """Run the check. Skip it if `needs` says what is broken: the check would look at defaults that do not apply."""
+    """Return the check's result: `off` if `needs` says what is broken, because the check would only see defaults."""
     if needs is not None:
         return HealthCheck(name, "off", f"not checked, because {needs}")
     try:

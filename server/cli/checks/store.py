@@ -88,7 +88,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
 
 async def replay_logs(store: Store, *, has_finished: bool) -> ReplayReport:
-    """Return a report on replaying the log of every execution that can go on or, with `has_finished`, of all of them.
+    """Return a report on replaying the log of every execution that can go on; with `has_finished`, of every one.
 
     Raises:
         StoreError: the store cannot be read; a single damaged log is a fault in the report instead.

@@ -121,7 +121,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
 
 
 def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
-    """Return how many questions wait for a person, and the oldest of those that were asked after `after`."""
+    """Return how many questions wait for a person, and the oldest of those asked after the question `after`."""
     return home.read(lambda store: store.suspensions(addressee="human", limit=1, cursor=after))
 
 
@@ -187,7 +187,7 @@ def _build_result(execution: ExecutionState, before: SuspensionState, person: st
 
 
 def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
-    """Return the suspension whose id begins like this, its execution, and the principal that owns both."""
+    """Return the suspension whose id starts with `beginning`, its execution, and the principal that owns both."""
 
     async def read(store: Lookups) -> tuple[ExecutionState, SuspensionState, str]:
         row = await home.find_suspension(store, beginning)
@@ -200,8 +200,8 @@ def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, Suspen
 def _repeat_decision(
     session: CliSession, execution: ExecutionState, suspension: SuspensionState, *, approved: bool
 ) -> DecisionResult:
-    """Handle a question that was decided before. The same decision returns the execution, and continues it if it was
-    interrupted; a different one raises `AlreadyDecided`.
+    """Return the result for a question that was decided before. If the decision is the same, also continue an execution
+    that was interrupted. Raise `AlreadyDecided` if the decision is different.
     """
     question, decision = suspension.question, suspension.decision
     if decision is None or decision.approved != approved:

@@ -135,7 +135,7 @@ def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCh
 
 
 def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple[HealthCheck, ...]]:
-    """Return settings (defaults if broken), a check of their file and, if the servers' file is broken, one of that."""
+    """Return settings (defaults if broken), a check of their file, and one of the servers' file if that is broken."""
     try:
         settings = read_settings(arguments, has_servers=False)
     except PlanwardenError as error:

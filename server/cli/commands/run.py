@@ -146,7 +146,7 @@ def _take_declaration(execution: ExecutionState) -> JsonValue:
 
 
 async def _find_start(service: Service, key: str | None, principal: str = LOCAL) -> StartedExecution | None:
-    """Return the execution that an earlier command started with the key; None without a key or such an execution."""
+    """Return the execution that an earlier command started with the key; None if there is none."""
     if key is None:
         return None
     check_key(key)
@@ -156,7 +156,7 @@ async def _find_start(service: Service, key: str | None, principal: str = LOCAL)
 def _report_start(
     session: CliSession, earlier: StartedExecution | None, execution: ExecutionState, key: str | None
 ) -> ExecutionState:
-    """Return the execution. If the key started it `earlier`, tell the person that nothing new was started."""
+    """Return the execution. If `earlier` is given, tell the person that the key started nothing new."""
     if earlier is not None:
         session.terminal.line((f"Key {key!r} has started this before; nothing new was started.", "dim"))
     return execution

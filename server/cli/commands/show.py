@@ -1,4 +1,4 @@
-"""The command `show`, which only reads. The operator's terminal shows the threads of every principal."""
+"""The command `show`: draws a thread's newest execution, and changes nothing. It finds threads of every principal."""
 
 import sys
 from argparse import Namespace
@@ -104,7 +104,7 @@ async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> 
 async def _read_thread(
     home: Home, store: Lookups, arguments: Namespace
 ) -> tuple[tuple[Header, ...], ExecutionState, Moment | None]:
-    """Return the thread's headers, newest execution, and None; with --at, that execution as it was, and the moment."""
+    """Return the thread's headers, its newest execution, and None; with --at, the execution as it was, and when."""
     thread_id = await _find_thread_id(home, store, arguments.thread)
     headers = await home.find_thread(store, thread_id)
     header = headers[-1]
@@ -132,7 +132,7 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
     headers, execution, moment = await _read_thread(home, store, arguments)
     observations = None
     if arguments.observations is not None:
-        # Databases refuse larger numbers than they can store.
+        # Databases refuse numbers larger than they can store.
         recorded = await store.read(execution.execution_id, min(arguments.observations, execution.version))
         past = (entry for entry in recorded if entry.sequence <= execution.version)
         observations = list(build_observations(past, execution))

@@ -57,7 +57,7 @@ def handle_revoke(arguments: Namespace) -> int:
 def _use_tokens(
     arguments: Namespace, use: Callable[[TokenStore], Awaitable[tuple[TokenRow, ...]]]
 ) -> tuple[tuple[TokenRow, ...], float]:
-    """Return the tokens that `use` returns, and the time. Without a database there are none, and none is created."""
+    """Return the tokens that `use` returns, and the time. A missing database has no tokens, and is not created."""
 
     async def work(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
         return await use(TokenStore(store)), store.clock.now()

@@ -5,7 +5,7 @@ missing, into `planwarden.toml`, where the operator sees both. If the server doe
 never lowers the tool's risk, even if the command line names the tool: only the operator can, by editing the file.
 
 The new text of the file is parsed before it is written: it must have the old settings plus the additions. If adding
-lines cannot achieve that, for example in an inline table, nothing is changed, and the person is told which to add.
+lines cannot achieve that, for example in an inline table, nothing is changed, and the person is told what to add.
 """
 
 import tomllib

@@ -74,7 +74,7 @@ class TerminalLine:
         return "".join(part if isinstance(part, str) else part[0] for part in self.parts)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the rows of the line: text that does not fit continues in the next row. Without wrapping, yield one."""
+        """Yield the line's rows: text that does not fit continues in the next row. Without wrapping, yield one row."""
         text, head = Text(), Text("    " * self.indent)
         for part in self.parts:
             words, style = (part, "plain") if isinstance(part, str) else part

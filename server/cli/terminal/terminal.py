@@ -70,7 +70,7 @@ class Choice(NamedTuple):
 
 
 class Terminal:
-    """A person who reads `out` and types on `keyboard`."""
+    """The terminal of a person, who reads `out` and types on `keyboard`."""
 
     def __init__(self, out: TextIO | None = None, keyboard: TextIO | None = None) -> None:
         self.out = out or sys.stdout
@@ -168,7 +168,7 @@ class Terminal:
             raise UsageError(why)
 
     def confirm(self, question: str, otherwise: str = "", *, says_yes: bool = False) -> bool:
-        """Return whether the person agrees; if not, say `otherwise`. `says_yes` is the option --yes: it agrees first.
+        """Return whether the person agrees; if not, say `otherwise`. With `says_yes` (the option --yes), do not ask.
 
         Raises:
             UsageError: nobody can be asked here, and --yes was not given.

@@ -69,7 +69,7 @@ def read_added(text: str) -> tuple[str, ...]:
 
 
 class HookFile(msgspec.Struct, frozen=True):
-    """One file of a host, and how planwarden changes it."""
+    """One file of a host, and how planwarden changes it. A `floor` file sets permissions of opencode to `ask`."""
 
     host: HostName
     path: Path
@@ -166,7 +166,7 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
 
 
 def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
-    """Return the permissions that the installed plugin lists; without one, the `ASK_PERMISSIONS` not set yet."""
+    """Return the permissions that the installed plugin lists; without a plugin, the `ASK_PERMISSIONS` not set yet."""
     with suppress(OSError, ValueError):
         return read_added(plugin.read_text(encoding="utf-8"))
     try:

@@ -93,7 +93,7 @@ async def find_execution(request: InboxRequest) -> ExecutionState:
 
 
 async def find_later(request: InboxRequest, execution: ExecutionState) -> str | None:
-    """Return the id of the thread's newest execution; None if that is this one."""
+    """Return the id of the thread's newest execution; None if that is this execution."""
     newest = (await request.service.store.thread(execution.thread_id))[-1].execution_id
     return None if newest == execution.execution_id else newest
 

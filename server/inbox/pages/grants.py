@@ -196,7 +196,7 @@ async def _render_step_form(
 
 
 def _list_arguments(call: StepCall) -> list[tuple[str, ValueView, str]]:
-    """Return each argument's name, what the plan writes for it, and the sources of its values (empty without any)."""
+    """Return each argument's name, what the plan writes for it, and the sources of its values (empty if none)."""
     return [
         (escape_text(name), ValueView(value), ", ".join(map(describe_value_source, call.sources.get(name, ()))))
         for name, value in call.arguments.items()

@@ -1,4 +1,4 @@
-"""The lists of questions, of those to decide together, of plans, of calls that hosts made through gates, and receipts.
+"""The pages that list questions, questions to decide together, plans, calls of hosts through gates, and receipts.
 
 The inbox belongs to the operator, so it lists the executions of every principal, the newest activity first. The list of
 plans reads no log; the list of calls reads the logs of the calls on the page.

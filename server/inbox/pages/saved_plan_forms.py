@@ -1,4 +1,4 @@
-"""The forms of one saved plan: its page, which starts a run and shows the forecast of one, and one for a new schedule.
+"""The forms of one saved plan: its page, which starts a run or shows its forecast, and the form for a new schedule.
 
 A person starts a plan here, and can neither write nor change one. Pressing Enter shows the forecast, or the next times
 of the schedule; only a button starts a run or adds the schedule.
@@ -69,7 +69,7 @@ SHOWN_SCHEDULES = 25
 MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
-"""If a form comes again within this time, the button was pressed twice; later, the person wants another run."""
+"""If a form comes again within this time, the button was pressed twice; after that, the person wants another run."""
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 CHANGED_SINCE = "The plan has changed since you looked at it. This page shows it as it is now; no schedule was added."
 SHOWN_TIMES = 5

@@ -188,7 +188,7 @@ def open_book(request: InboxRequest) -> ScheduleBook:
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
-    """Return all schedules, oldest first, and an empty text; if reading fails, return none, and the escaped fault."""
+    """Return all schedules, oldest first, and an empty text; if reading fails, no schedules and the escaped fault."""
     try:
         return await ScheduleStore(service.store).all(), ""
     except StoreError as error:
@@ -196,13 +196,13 @@ async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], st
 
 
 async def build_schedule_cards(request: InboxRequest, schedules: Sequence[PlanSchedule], limit: int) -> Values:
-    """Return what a list shows of at most `limit` schedules, with the newest tick of each, and the number of others."""
+    """Return what a list shows of at most `limit` schedules, with the newest tick of each, and how many are left."""
     cards = [await _build_card(request, open_book(request), schedule, 1) for schedule in schedules[:limit]]
     return {"cards": cards, "more": len(schedules) - len(cards)}
 
 
 async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanSchedule, shown_runs: int) -> Values:
-    """Return the schedule as it is stored, its next ticks, and its `shown_runs` newest ones; if none of them started a
+    """Return the schedule as it is stored, its next ticks, and its last `shown_runs` ticks; if none of those started a
     run, add the newest tick that did."""
     card: Values = {
         "stored": schedule,

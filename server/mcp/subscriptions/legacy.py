@@ -54,7 +54,7 @@ def _find_connection(ctx: ServiceContext) -> Connection:
 
 
 def _send_until_closed(ctx: ServiceContext, send: Callable[[], Awaitable[None]], forget: Callable[[], object]) -> None:
-    """Run `send` in the background, again after failures, until the request's connection closes; then call `forget`."""
+    """Run `send` in the background until the request's connection closes, again after failures; then call `forget`."""
     scope = anyio.CancelScope()
 
     async def run() -> None:

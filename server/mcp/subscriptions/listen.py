@@ -75,7 +75,7 @@ class ListenMethod:
     async def __call__(
         self, ctx: ServiceContext, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        """Run until the client ends the stream, the server closes, or the store fails."""
+        """Send changes until the client or the server ends the stream; return its result. Raises `MCPError`."""
         task_ids = _read_task_ids(ctx, params.notifications)
         with translate_errors():
             service = await ctx.lifespan_context.service()

@@ -1,7 +1,7 @@
 """All tools of the MCP surface, in the order of `tools/list`, and how saved plans appear there.
 
-`run_plan` names the saved plans in its description. If `as_tools` is set, each is also a tool, with the schema from its
-file.
+`run_plan` names the saved plans in its description. If `as_tools` is set, each plan is also a tool, with the
+schema from its file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def find_tool_clash(name: str) -> str | None:
 
 
 def describe_clash(name: str, saved: Sequence[SavedPlan], *, as_tools: bool) -> str | None:
-    """Return how hosts do not get the plan with this name, and why; None if they get it in every way."""
+    """Return a way in which hosts do not get the plan of this name, and why; None if they get it in every way."""
     if (prompt := find_prompt_clash(name)) is not None:
         return f"hosts do not offer it as a prompt: {prompt}"
     if as_tools and (tool := find_tool_clash(name)) is not None:

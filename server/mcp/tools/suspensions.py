@@ -1,4 +1,4 @@
-"""The tools of the MCP surface that list suspensions and take answers from models, hosts' forms and the MCP App."""
+"""The MCP tools that list suspensions, ask people, and take answers from models, hosts' forms and the MCP App."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -318,7 +318,7 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
             return await _show_undecided(request, "did not decide in the form")
         return await _decide_as_client(request, decision, "elicitation", reference.digest, rendered)
     except (InvalidArguments, LimitExceeded) as error:
-        # The question stays open, and an error would not tell the caller its thread.
+        # The question stays open, and an error would not name the thread to the caller.
         return await _show_undecided(request, f"sent an answer that cannot be recorded ({error.message})")
 
 

@@ -117,7 +117,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     def wait_s(self) -> float | None:
         """How many seconds the caller waits for the execution; None to wait as long as the execution's options say.
 
-        If an earlier call with this key started the execution, the earlier wait applies unless this call names one.
+        If an earlier call with this key started the execution, that call's wait applies unless this call names a wait.
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
@@ -159,10 +159,10 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         return await self.show(view)
 
     async def show(self, view: Execution, note: str = "") -> CallToolResult:
-        """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps.
+        """Return what the call changed, as a result; for hosts that draw apps, `_meta` carries the plan.
 
-        If only a person is awaited and this client cannot ask people, call one to the inbox. `note` comes before
-        `next_action`.
+        If only a person is awaited and this client cannot ask people, call that person to the inbox. `note` comes
+        before `next_action`.
         """
         view = self.name_decision_ways(view, calls=True)
         if note:
@@ -171,7 +171,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         return await self.add_app_data(view, build_result(changes, format_execution))
 
     def name_decision_ways(self, view: Execution, *, calls: bool = False) -> Execution:
-        """Return the view; it says where to decide if it awaits only a person and this client cannot ask people.
+        """Return the view. If it awaits only a person and this client cannot ask people, it says where to decide.
 
         With `calls`, also call that person to the inbox.
         """

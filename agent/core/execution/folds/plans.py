@@ -1,4 +1,4 @@
-"""Apply events about a plan: it is accepted, refused or revised, or takes over steps of an earlier execution."""
+"""Apply events about a plan: it is accepted, refused or revised, or takes over earlier steps. Make its steps' calls."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused,
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """Return the steps. A pending step also waits for unfinished steps that it depends on through taken-over steps."""
+    """Return the steps with `waits_for`: unfinished steps on which a pending one depends through taken-over ones."""
     if not any(state.taken_from for state in steps.values()):
         return steps
     open_before: dict[str, dict[str, None]] = {}

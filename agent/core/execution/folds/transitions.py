@@ -1,6 +1,6 @@
 """Move steps and calls through the tables of transitions, for the other modules of this package.
 
-The functions only return the changes. They raise `IllegalTransition` for an event that cannot follow.
+The functions only return the changes, or raise `IllegalTransition`. `LongTuple` makes changes in long loops cheap.
 """
 
 from collections.abc import Iterator, Sequence

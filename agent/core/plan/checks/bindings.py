@@ -1,4 +1,4 @@
-"""Finds references to unknown steps, bindings without a value, and expressions of other languages instead of bindings.
+"""Finds duplicate step ids, references to unknown steps, bindings without a value, and bindings in other languages.
 
 A binding is a fault here only if no run could resolve it. What depends on the run is checked during the run.
 """
