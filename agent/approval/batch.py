@@ -19,7 +19,7 @@ from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     describe_attempts,
     describe_placeholders,
-    find_silence_s,
+    find_silent_approval_s,
     limit_on_timeout,
     open_question,
 )
@@ -76,7 +76,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
     risk = highest_risk("confirm", *risks)
     names = {row.definition.name for row in rows}
     waits = [row.definition.answer_within_s for row in rows if row.definition.answer_within_s is not None]
-    silence_s = find_silence_s(execution, (row.definition for row in rows))
+    silence_s = find_silent_approval_s(execution, (row.definition for row in rows))
     on_timeout = limit_on_timeout(risk, "approve" if silence_s < inf else "reject")
     wait_s = silence_s if on_timeout == "approve" else min(waits, default=None)
     question = ev.Question(
@@ -157,7 +157,7 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
     """Yield each call that has not begun, and whether it is due: its wave has come, so its values are known."""
-    for index in range(state.items_over, len(state.items or ())):
+    for index in range(state.finished_items, len(state.items or ())):
         if state.find_next_call(index) is not None:
             for number, call in enumerate(state.list_item_calls(index)):
                 if call.status == "proposed":

@@ -78,7 +78,7 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
     # A call that needs no approval runs without this question, so its tool does not decide what a time-out does.
     names = dict.fromkeys(covered.tool_name for covered, covered_risk in covers if covered_risk != "read")
     tools = [tool for name in names if (tool := context.tools.get(name)) is not None]
-    wait_s, on_timeout = _limit_wait(request, suspend, risk, find_silence_s(execution, tools))
+    wait_s, on_timeout = _limit_wait(request, suspend, risk, find_silent_approval_s(execution, tools))
     return _ask(
         request,
         arguments,
@@ -328,7 +328,7 @@ def find_answer_limit(execution: ExecutionState, definition: ToolDefinition) -> 
     return default_s if definition.answer_within_s is None else definition.answer_within_s
 
 
-def find_silence_s(execution: ExecutionState, tools: Iterable[ToolDefinition]) -> float:
+def find_silent_approval_s(execution: ExecutionState, tools: Iterable[ToolDefinition]) -> float:
     """Return the seconds after which silence approves calls of all these tools; infinity if it never approves all."""
     limits = (find_answer_limit(execution, tool) if tool.on_timeout == "approve" else None for tool in tools)
     return max((inf if limit_s is None else limit_s for limit_s in limits), default=0.0)

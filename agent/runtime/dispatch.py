@@ -5,8 +5,8 @@ or `recover_call` (calls that are repeated after a crash). Both read the folded 
 job, which runs only after the events are committed. A question stores exactly what an approval then runs: references
 are resolved, defaults filled in.
 
-All of these paths end in `_hold`. In a rehearsal, each call is judged exactly as in a real run, but then only calls
-that read are made; every other call and every question becomes a `CallRehearsed`.
+All of these paths end in `_limit_to_rehearsal`. In a rehearsal, each call is judged exactly as in a real run, but then
+only calls that read are made; every other call and every question becomes a `CallRehearsed`.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,8 @@ class PreparedCall(msgspec.Struct, frozen=True, gc=False):
 
 def prepare_call(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
     """Return what to record for a call whose turn has come, and what to perform after that is committed."""
-    return _hold(execution, call, _keep_once(context, execution, call, _prepare(context, execution, call)))
+    prepared = _keep_once(context, execution, call, _prepare(context, execution, call))
+    return _limit_to_rehearsal(execution, call, prepared)
 
 
 def _prepare(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
@@ -101,7 +102,7 @@ def _find_foreign_call(context: ApprovalContext, execution: ExecutionState, call
 
 def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool) -> PreparedCall:
     """Return the job that repeats a call whose process recorded no result, or else the event of its unknown outcome."""
-    return _hold(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
+    return _limit_to_rehearsal(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
 
 
 def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
@@ -122,7 +123,7 @@ def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, 
     return PreparedCall(tuple(events), job)
 
 
-def _hold(execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
+def _limit_to_rehearsal(execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
     """Return `prepared` as it is or, in a rehearsal, reduced to calls that read and records of everything else."""
     if not execution.options.rehearse:
         return prepared

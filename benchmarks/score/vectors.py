@@ -47,7 +47,7 @@ from planwarden.server.api.grants import GrantRequest
 from planwarden.server.guard.calls import GuardedCall, build_call
 from planwarden.server.guard.guard import HostGuard, build_guard
 from planwarden.storage.clock import LEASE_S
-from planwarden.tools.guarded.hosts import PASS_S
+from planwarden.tools.guarded.hosts import PASS_LIFETIME_S
 
 Outcome = Literal["refused", "allowed", "no axis", "differs", "hole"]
 HOME, FOLDER = Path("/nonexistent/home"), "/nonexistent/project"
@@ -149,7 +149,7 @@ async def play_approval(vector: Vector) -> bool:
         if approval["approvalId"] in record["consumedApprovalIds"]:
             await desk.passes(build_call_of(approval, approval["payloadSha256"]), approval["principal"])
         # An approval of the guard always holds for an hour: the use keeps its distance from the end.
-        move_to(desk.clock, to_seconds(issued) + PASS_S + used_at - to_seconds(approval["expiresAt"]))
+        move_to(desk.clock, to_seconds(issued) + PASS_LIFETIME_S + used_at - to_seconds(approval["expiresAt"]))
         return await desk.passes(used, use["principal"])
 
     return await play_with_guard(vector, issued, play)

@@ -16,7 +16,7 @@ from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, Retry, StartOptions, prepare_retry
 from planwarden.server.api.starts import Starts
-from planwarden.server.views.status_text import GOES_ON_FROM
+from planwarden.server.views.status_text import RETRYABLE_STATUSES
 
 
 async def start_retry(
@@ -120,7 +120,7 @@ def _check_tools(starts: Starts, plan: Plan, reuse: ev.StepsTakenOver, document:
 
 def _check_status(execution: ExecutionState, from_step: str | None) -> None:
     is_completed = execution.status == "completed"
-    if execution.status not in GOES_ON_FROM and not (is_completed and from_step is not None):
+    if execution.status not in RETRYABLE_STATUSES and not (is_completed and from_step is not None):
         advice = ": nothing is left to run. fromStep runs a step again, and what depends on it" if is_completed else ""
         raise NotRetryable(
             f"execution {execution.execution_id!r} is {execution.status}{advice}",

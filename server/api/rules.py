@@ -196,7 +196,7 @@ class RuleReplay(msgspec.Struct, kw_only=True):
     """The newest calls that would have ended differently."""
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _PastCall(msgspec.Struct, frozen=True):
     at: float
     thread_id: str
     call: Call
@@ -213,7 +213,7 @@ class _BudgetMemory:
         self._taken: dict[str, deque[tuple[float, float]]] = {}
         self._sums: dict[str, float] = {}
 
-    def take(self, requirement: Requirement, call: _Made) -> bool:
+    def take(self, requirement: Requirement, call: _PastCall) -> bool:
         """Return whether the call fits all budgets of the rule; if so, take its shares unless it gave them back."""
         at = call.at
         for share in requirement.shares:
@@ -267,7 +267,7 @@ def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
     return "ask"
 
 
-def _compare(report: RuleReplay, past_call: _Made, would: str, number: int | None) -> ReplayedCall | None:
+def _compare(report: RuleReplay, past_call: _PastCall, would: str, number: int | None) -> ReplayedCall | None:
     """Return the call, and count it, if it would end differently; otherwise return None."""
     before = "deny" if past_call.was == "denied" else "ask" if past_call.was in _ASKED else "allow"
     if would == before:
@@ -288,7 +288,7 @@ def _compare(report: RuleReplay, past_call: _Made, would: str, number: int | Non
 
 async def _list_calls(
     store: Lookups, tools: Mapping[str, ToolDefinition], since: float, report: RuleReplay
-) -> AsyncGenerator[_Made]:
+) -> AsyncGenerator[_PastCall]:
     cursor: str | None = None
     count = 0
     while True:
@@ -327,7 +327,7 @@ def _list_undone(recorded: Sequence[ev.Recorded]) -> set[str]:
 
 def _list_made(
     execution: ExecutionState, undone: Container[str], tools: Mapping[str, ToolDefinition], since: float
-) -> Iterator[_Made]:
+) -> Iterator[_PastCall]:
     for state in execution.steps.values():
         for call in state.calls:
             arguments = call.arguments
@@ -342,7 +342,7 @@ def _list_made(
             at = call.intended_at or (suspension.created_at if suspension is not None else execution.updated_at)
             if at >= since:
                 was, is_undone = _describe_past(execution, call), call.call_id in undone
-                yield _Made(at, execution.thread_id, call, arguments, was, is_undone)
+                yield _PastCall(at, execution.thread_id, call, arguments, was, is_undone)
 
 
 def _describe_past(execution: ExecutionState, call: Call) -> str:

@@ -20,7 +20,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
+from planwarden.agent.core.binding.bindings import Path, replace_bindings_by_null
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.core.execution.thread_effects import format_effects, list_thread_effects
@@ -149,7 +149,7 @@ def _check_value(value: JsonValue, name: str) -> None:
     if exceeds(value, MAX_VALUES, MAX_BYTES):
         raise LimitExceeded(f"'{name}' has more than {MAX_VALUES} values or {MAX_BYTES // 1024} KiB")
     bound: list[Path] = []
-    leave_out_bindings(value, bound)
+    replace_bindings_by_null(value, bound)
     if bound:
         raise InvalidArguments(f"'{name}' has a '$from' or '$text', which only plans have; send the values themselves")
 

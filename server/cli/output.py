@@ -97,7 +97,7 @@ def print_error(text: str) -> None:
     print(f"planwarden: {escape_rest(text)}", file=sys.stderr)
 
 
-def name_commands(text: str, program: str = "planwarden") -> str:
+def replace_tools_by_commands(text: str, program: str = "planwarden") -> str:
     """Return the text with MCP tools replaced by commands, which begin with `program`, and ids in quotes shortened."""
     result = _TOOL.sub(lambda match: f"`{program} {_COMMANDS[match[1]]}`", text)
     return _QUOTED_ID.sub(lambda match: shorten_id(match[1]), result)

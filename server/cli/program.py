@@ -26,9 +26,9 @@ from planwarden.server.cli.output import (
     INTERRUPTED,
     STANDARD_OUTPUT,
     USAGE,
-    name_commands,
     print_error,
     print_json,
+    replace_tools_by_commands,
 )
 
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
@@ -156,7 +156,7 @@ def _run_command(arguments: argparse.Namespace, imported: Callable[[], None]) ->
         check_home(arguments)
         return arguments.handler(arguments)
     except PlanwardenError as error:
-        message = name_commands(error.message, build_program(arguments))
+        message = replace_tools_by_commands(error.message, build_program(arguments))
         if arguments.json:
             print_json({"error": {"code": error.code, "message": message, "details": error.details}})
         print_error(message)

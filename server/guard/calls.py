@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
+from planwarden.agent.core.binding.bindings import Path, replace_bindings_by_null
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
@@ -152,7 +152,7 @@ def _check_values(arguments: dict[str, JsonValue]) -> None:
     if exceeds(arguments, MAX_VALUES, MAX_ARGUMENT_BYTES) or is_larger(arguments, MAX_ARGUMENT_BYTES - 8192):
         raise LimitExceeded(f"the arguments of the call are larger than {limit}, which nobody could judge")
     bound: list[Path] = []
-    leave_out_bindings(arguments, bound)
+    replace_bindings_by_null(arguments, bound)
     if bound:
         raise InvalidArguments("the arguments have a '$from' or '$text' key, which has a meaning in plans")
 

@@ -84,7 +84,7 @@ def list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterato
     all_words = [inner for words in list_words(line) for inner in _read_container(words)]
     runners = sum(1 for _ in _list_runners(line))
     for words in all_words:
-        is_run = runs_text or runners > (not _keeps_text(words))
+        is_run = runs_text or runners > (not _runs_no_text(words))
         is_said = not is_run and find_name(words) in PRINTING
         yield words[:1] if is_said else words
         programs = {word.rpartition("/")[2] for word in words}
@@ -120,7 +120,7 @@ def _read_container(words: list[str]) -> Iterator[list[str]]:
     yield reaching
 
 
-def leave_out_texts(line: str) -> str:
+def remove_here_documents(line: str) -> str:
     """Return the line without its here-documents, if no command in the line may run them."""
     shorter = line
     for _ in range(MAX_DEPTH):
@@ -134,11 +134,11 @@ def _list_runners(line: str) -> Iterator[list[str]]:
     names_hook = _HOOK.search(line)
     for words in list_words(_TARGET.sub("", line)):
         runs_written = writes and find_name(words) == "git" and (names_hook or "push" in words)
-        if runs_written or not _keeps_text(words):
+        if runs_written or not _runs_no_text(words):
             yield words
 
 
-def _keeps_text(words: Sequence[str]) -> bool:
+def _runs_no_text(words: Sequence[str]) -> bool:
     """Return whether the command runs nothing that others print or write."""
     return find_name(words) in KEEPING or _only_reads(words) or _PUSH.fullmatch(" ".join(words)) is not None
 

@@ -60,7 +60,7 @@ from planwarden.server.notifications.messages import build_outbox
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store
-from planwarden.tools.guarded.hosts import PASS_S
+from planwarden.tools.guarded.hosts import PASS_LIFETIME_S
 from planwarden.tools.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
     Otherwise, as when nobody answered or only a model rejected it, return None, so that the guard asks again."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
-        if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_S:
+        if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_LIFETIME_S:
             continue
         if decision.approved is False and suspension.assurance in RELEASING:
             reason = f": {decision.reason[:500]}" if decision.reason else ""

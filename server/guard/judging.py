@@ -24,10 +24,10 @@ from planwarden.server.guard.calls import GuardedCall, Verdict, deny
 from planwarden.server.guard.protected_paths import find_refusal
 from planwarden.server.plans.library import HOME, PlanLibrary, build_library
 from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
-from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, PASS_S, find_host_tool
+from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, PASS_LIFETIME_S, find_host_tool
 
-KEEP_S = 24 * PASS_S
-"""How long the store remembers that a pass was taken: longer than `PASS_S`, in case the clock is set back."""
+KEEP_S = 24 * PASS_LIFETIME_S
+"""How long the store remembers that a pass was taken: longer than `PASS_LIFETIME_S`, in case the clock is set back."""
 RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
 """The only assurances with which a decision releases a call; no setting adds to them."""
 
@@ -90,10 +90,10 @@ class Judge(msgspec.Struct, frozen=True):
         if suspension is None:
             # Nobody was asked: a grant released the call, or a rule whose budget the store counted.
             is_let = required.needs is None or (tool_call.grant_id is not None and required.needs == "human")
-            return is_let and tool_call.intended_at is not None and abs(now - tool_call.intended_at) < PASS_S
+            return is_let and tool_call.intended_at is not None and abs(now - tool_call.intended_at) < PASS_LIFETIME_S
         if suspension.decision is None or not suspension.decision.approved or suspension.assurance not in RELEASING:
             return False
-        if suspension.decided_at is None or abs(now - suspension.decided_at) >= PASS_S:
+        if suspension.decided_at is None or abs(now - suspension.decided_at) >= PASS_LIFETIME_S:
             return False
         if suspension.question.quorum < required.quorum:
             return False

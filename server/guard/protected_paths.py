@@ -17,10 +17,10 @@ from pydantic import JsonValue
 
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.command_parts import (
-    leave_out_texts,
     list_candidates,
     list_only_read,
     list_parts,
+    remove_here_documents,
     runs_planwarden,
     uses_variable,
 )
@@ -119,7 +119,7 @@ class _CallCheck:
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
-        line = _PRINTED.sub(r"\1\2", leave_out_texts(self._patterns.expand_folders(text)))
+        line = _PRINTED.sub(r"\1\2", remove_here_documents(self._patterns.expand_folders(text)))
         line = self._patterns.expand_assigned(line)
         if runs_planwarden(line):
             return (

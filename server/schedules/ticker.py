@@ -41,7 +41,7 @@ SHOWN_CHARS = 8
 """How many characters of a schedule's id are shown where people read who started an execution."""
 LATE_S = 60.0
 """The delay beyond which a tick is missed even if a process ran: the clock jumped, or the process was suspended."""
-OTHERS_S = 10.0
+GRACE_FOR_OTHERS_S = 10.0
 """A process that began after a tick records a miss only this much later: another process may still start the tick."""
 MAX_QUEUED = 100
 
@@ -227,7 +227,7 @@ def decide(
         # The rules of a zone may have changed since the next tick was computed.
         newest = max(times.find_newest(now), schedule.next_at)
         if schedule.missed == "none" and (newest < present_since or now - newest > LATE_S):
-            if newest < present_since and now - newest < OTHERS_S:
+            if newest < present_since and now - newest < GRACE_FOR_OTHERS_S:
                 return None
             decided = _add_reason(decided, newest, "missed", "no process was there to start it")
         else:

@@ -28,8 +28,8 @@ from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.status_text import (
-    GOES_ON_FROM,
     MAX_NAMED,
+    RETRYABLE_STATUSES,
     advise_after_rejection,
     describe_lost_patience,
     describe_next_attempt,
@@ -205,7 +205,7 @@ def build_execution_view(
                 is_unknown=effect.is_unknown or None,
             )
             for effect in state.thread_effects[-MAX_NAMED:]
-            if state.status in GOES_ON_FROM
+            if state.status in RETRYABLE_STATUSES
         ),
         is_rehearsal=state.options.rehearse or None,
         awaiting=_find_awaited(state, suspensions),

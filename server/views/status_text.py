@@ -32,7 +32,7 @@ from planwarden.server.views.status_words import WAITS, WORDS, Tone
 ERROR_CHARS = 300
 MODEL_PATIENCE = "modelPatience"
 """The budget that is used up when a provider does not answer in time."""
-GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
+RETRYABLE_STATUSES: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
 """Statuses of executions that ended before their plan was done."""
 MAX_NAMED = 20
 """The most steps or calls that one sentence names."""

@@ -43,7 +43,7 @@ SILENT_S = 30.0
 """A server that owes an answer and sends nothing for this many seconds counts as gone."""
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """Errors of a connection that broke or could not be made; whether its last statement was committed is unknown."""
-AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
+TRANSIENT_ERRORS = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
 """Errors that mean nothing was written. A retry may succeed, or find the row that a concurrent transaction wrote."""
 MIGRATION_LOCK = 7_811_887_001
 """The advisory lock of the process that changes the schema."""

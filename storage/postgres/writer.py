@@ -20,7 +20,7 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import CommitUnknown, PlanwardenError, StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Lease
-from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, to_store_error
+from planwarden.storage.postgres.connection import TRANSIENT_ERRORS, Connection, connect, run, to_store_error
 from planwarden.storage.sql.append import PreparedAppend, Times, write_appends
 from planwarden.storage.sql.database import Request, deliver
 
@@ -170,7 +170,7 @@ class PostgresWriter:
             # Whatever an operation raises belongs to the caller that awaits it.
             except Exception as error:  # noqa: BLE001
                 tries += 1
-                if isinstance(error, AGAIN) and tries < TRIES:
+                if isinstance(error, TRANSIENT_ERRORS) and tries < TRIES:
                     self._roll_back()
                     continue
                 if not self._is_lost(error):

@@ -70,7 +70,7 @@ def prepare(path: Path, *, mounts: Callable[[], str] | None = None) -> None:
         if not folder.exists():
             # Another process may be making it at the same time.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        elif sys.platform != "win32" and _is_loose(folder):
+        elif sys.platform != "win32" and _needs_tighter_mode(folder):
             folder.chmod(0o700)
     except OSError as error:
         raise StoreError(f"cannot use the folder {str(folder)!r}: {error.strerror}; set PLANWARDEN_HOME") from error
@@ -297,7 +297,7 @@ def _newer(path: Path, version: int, supported: int) -> StoreError:
     )
 
 
-def _is_loose(folder: Path) -> bool:
+def _needs_tighter_mode(folder: Path) -> bool:
     """Return whether to tighten the mode of the folder: only if it is empty, the user's own, and open to others."""
     status = folder.stat()
     return bool(status.st_mode & 0o077) and status.st_uid == os.getuid() and not any(folder.iterdir())

@@ -25,7 +25,7 @@ HostName = Literal["claude-code", "codex", "gemini", "opencode", "cursor"]
 GUARD_TOOL = "guard_call"
 """The MCP tool that a host's hook calls. It is not listed, so that hosts do not offer it to a model."""
 ANSWER_WITHIN_S = 24 * 3600.0
-PASS_S = 3600.0
+PASS_LIFETIME_S = 3600.0
 """How long after a decision the host may make the call."""
 OWN_TOOLS = frozenset(
     {
@@ -162,7 +162,7 @@ HOST_FOLDERS = frozenset(host.folder for host in GUARDED_HOSTS.values())
 
 
 async def _let_pass(arguments: dict[str, JsonValue], context: CallContext) -> object:
-    return {"passes": "once", "withinSeconds": PASS_S}
+    return {"passes": "once", "withinSeconds": PASS_LIFETIME_S}
 
 
 @lru_cache(maxsize=256)

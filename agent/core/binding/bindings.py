@@ -163,15 +163,15 @@ def to_pointer(path: str) -> str:
     return "".join(f"/{re.sub('~(?![01])', '~0', part)}" for part in _PART.findall(path.removeprefix("$")))
 
 
-def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:
+def replace_bindings_by_null(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:
     """Return the value with null in place of each binding and template, and add their paths to `bound`."""
     if isinstance(value, dict):
         if "$from" in value or "$text" in value:
             bound.append(path)
             return None
-        return {key: leave_out_bindings(child, bound, (*path, key)) for key, child in value.items()}
+        return {key: replace_bindings_by_null(child, bound, (*path, key)) for key, child in value.items()}
     if isinstance(value, list):
-        return [leave_out_bindings(child, bound, (*path, index)) for index, child in enumerate(value)]
+        return [replace_bindings_by_null(child, bound, (*path, index)) for index, child in enumerate(value)]
     return value
 
 

@@ -67,7 +67,7 @@ def _list_current(state: StepState) -> list[Call]:
     assert loop is not None and items is not None
     is_stopping = state.failed_items > 0 and loop.on_item_failure == "stop"
     calls: list[Call] = []
-    for index in range(state.items_over, len(items)):
+    for index in range(state.finished_items, len(items)):
         call = state.find_next_call(index)
         if call is None:
             continue

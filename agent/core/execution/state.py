@@ -239,7 +239,7 @@ class StepState(FrozenStruct):
     """In which order the loop makes the calls of its items."""
     wave: int = 0
     """How many waves of `item_order` are over."""
-    items_over: int = 0
+    finished_items: int = 0
     """How many items, counted from the first without a gap, have no call left to make in this wave."""
     failed_items: int = 0
     taken_from: str | None = None
@@ -293,7 +293,7 @@ class StepState(FrozenStruct):
         """
         if self.items is None:
             yield from self.calls
-        for index in range(self.items_over, len(self.items or ())):
+        for index in range(self.finished_items, len(self.items or ())):
             calls = self.list_item_calls(index)
             yield from calls
             if not self.has_begun_item(calls) and self.find_next_call(index) is not None:

@@ -224,7 +224,7 @@ class _Gates:
         """The steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
         A silent effect may run without a question of its own, and relies on the question about an earlier call."""
 
-    def has_same(self, step_id: str, before: "_Gates") -> bool:
+    def still_gates(self, step_id: str, before: "_Gates") -> bool:
         """Return whether the step holds back what it held back before: it asks whenever it asked before."""
         if step_id not in self.asking & before.asking:
             return False
@@ -248,7 +248,7 @@ def _find_confirmed_steps(gates: _Gates, pending: Collection[str]) -> dict[str, 
 
 def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]) -> None:
     """Raise `InvalidPlan` if a step or a new effect fails to wait for a step that may ask a person."""
-    same = {name for name in after.steps if after.has_same(name, before)}
+    same = {name for name in after.steps if after.still_gates(name, before)}
     # A finished step need not be awaited any more if it asked as before.
     effect_gates = before.effect_gates - same.intersection(finished)
     for name, step in after.steps.items():

@@ -27,7 +27,7 @@ from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import CommandParser
-from planwarden.server.cli.output import DONE, WAITING, name_commands, print_json
+from planwarden.server.cli.output import DONE, WAITING, print_json, replace_tools_by_commands
 from planwarden.server.cli.session import CliSession, check_tools, open_session
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -105,7 +105,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
             execution, is_recorded = approve(session, last)
         except PlanwardenError as error:
             # Somebody else may have decided this question in the meantime; ask about the others anyway.
-            session.terminal.line((name_commands(error.message), "warn"), mark="note")
+            session.terminal.line((replace_tools_by_commands(error.message), "warn"), mark="note")
             continue
         if is_recorded:
             decided.append(last)

@@ -17,7 +17,7 @@ from planwarden.agent.common.errors import ModelError, count_of
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.state import Call, CallStatus, ExecutionState, ModelOutage, StepState
-from planwarden.server.cli.output import name_commands
+from planwarden.server.cli.output import replace_tools_by_commands
 from planwarden.server.views.decisions import (
     describe_call_edit,
     describe_decision,
@@ -266,7 +266,7 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
     call_errors = {call.error_message for call in state.calls if call.status == "failed"}
     if state.error_message is not None and not any(text and text in state.error_message for text in call_errors):
         yield TerminalLine(
-            (f"error: {one_line(name_commands(state.error_message), RESULT_CHARS * 3)}", "bad"), indent=1
+            (f"error: {one_line(replace_tools_by_commands(state.error_message), RESULT_CHARS * 3)}", "bad"), indent=1
         )
 
 
@@ -286,7 +286,7 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
         if len(texts) > MAX_TEXT_LINES:
             lines.append(TerminalLine((f"and {count_of(len(texts) - MAX_TEXT_LINES, 'more line')}", "dim")))
     if execution.error_code is not None:
-        message = one_line(name_commands(execution.error_message or ""), 500)
+        message = one_line(replace_tools_by_commands(execution.error_message or ""), 500)
         lines.append(TerminalLine((f"{execution.error_code}: ", "bad"), message))
     lost = describe_lost_patience(execution)
     if lost is not None:

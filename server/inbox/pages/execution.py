@@ -23,7 +23,7 @@ from planwarden.server.views.instants import to_utc
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.plan_graph import MAX_ROWS, GraphRow, PlanGraph, build_graph
 from planwarden.server.views.status_text import (
-    GOES_ON_FROM,
+    RETRYABLE_STATUSES,
     SAVED_PLAN,
     build_title,
     describe_progress,
@@ -201,7 +201,7 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
     """
     plan, is_finished = execution.plan, execution.is_finished
     begun = [state.step.step_id for state in execution.steps.values() if state.has_begun]
-    can_continue = is_newest and plan is not None and execution.status in (*GOES_ON_FROM, "completed")
+    can_continue = is_newest and plan is not None and execution.status in (*RETRYABLE_STATUSES, "completed")
     can_retry = can_continue and is_finished and execution.status != "completed"
     can_fork = can_continue and bool(begun)
     budget = _ValueBudget()

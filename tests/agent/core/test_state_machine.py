@@ -227,7 +227,7 @@ def assert_follows(before: ExecutionState, after: ExecutionState) -> None:
             continue
         if state.status in STEP_TERMINAL:
             assert after.steps[step_id].status == state.status
-        assert after.steps[step_id].items_over >= state.items_over
+        assert after.steps[step_id].finished_items >= state.finished_items
         assert after.steps[step_id].failed_items == sum(
             call.status == "failed" for call in after.steps[step_id].calls if state.step.loop is not None
         )

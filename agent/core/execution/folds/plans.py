@@ -150,7 +150,7 @@ def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
     return replace(
         began,
         calls=calls,
-        items_over=len(began.items or ()),
+        finished_items=len(began.items or ()),
         status="completed",
         validation=reused.validation,
         taken_from=reused.execution_id,

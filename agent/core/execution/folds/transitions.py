@@ -71,14 +71,14 @@ def move_call(execution: ExecutionState, event: ev.Event, call_id: str, **fields
 
 
 def pass_over_items(state: StepState) -> StepState:
-    """Return a loop's step with `items_over` up to date; if no item has a call left in a wave, begin the next wave."""
-    items, over, last = len(state.items or ()), state.items_over, len(state.item_order.ends) - 1
+    """Return a loop's step with current `finished_items`; if no item has a call left in a wave, begin the next wave."""
+    items, over, last = len(state.items or ()), state.finished_items, len(state.item_order.ends) - 1
     while True:
         while over < items and state.find_next_call(over) is None:
             over += 1
         if over < items or state.wave >= last:
-            return state if over == state.items_over else replace(state, items_over=over)
-        state, over = replace(state, wave=state.wave + 1, items_over=0), 0
+            return state if over == state.finished_items else replace(state, finished_items=over)
+        state, over = replace(state, wave=state.wave + 1, finished_items=0), 0
 
 
 def check_is_reviewed(execution: ExecutionState, event: ev.Event) -> None:

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
+from planwarden.agent.core.binding.bindings import Path, replace_bindings_by_null
 from planwarden.agent.core.binding.placeholders import list_texts, search
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.plan.checks.steps import MAX_LISTED, join_faults
@@ -83,7 +83,7 @@ def find_argument_faults(calls: Iterable[WrittenCall], tools: Mapping[str, ToolF
         if len(faults) >= MAX_LISTED:
             break
         bound: list[Path] = []
-        filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in call.arguments.items()}
+        filled = {key: replace_bindings_by_null(value, bound, (key,)) for key, value in call.arguments.items()}
         if is_larger(filled, MAX_ARGUMENT_BYTES + len(bound) * len("null")):
             faults.append(f"{call}: the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
             continue
