@@ -1,4 +1,4 @@
-"""Messages of MCP as they pass through the gate: only the envelope is read, and the rest keeps its bytes.
+"""Messages of MCP in the gate: it reads their envelope and what clients say of themselves; the rest keeps its bytes.
 
 The gate writes each message of the host anew from what it understood, so that the wrapped server cannot understand the
 same bytes differently. A message of the server is also written anew, without members that JSON-RPC does not know.
@@ -71,7 +71,7 @@ class ServerFrame(Frame, frozen=True, forbid_unknown_fields=False):
 class Client(msgspec.Struct, frozen=True):
     """What a client says about itself: in its handshake, or, from revision 2026-07-28 on, in each request.
 
-    Over HTTP, several clients of one principal share a connection to the server.
+    Over HTTP, several clients of one principal share a connection. Each is asked only in ways it supports.
     """
 
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])

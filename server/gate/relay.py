@@ -1,7 +1,7 @@
 """Passes messages between one host and its servers, and makes the gate's own requests to both sides.
 
 Messages pass in both directions and in every revision of the protocol. Their content is kept, except for ids, and for
-keys that only planwarden may set. Only `tools/call` and requests about the gate's own tasks go to the handler of calls.
+keys that only planwarden may set. Only `tools/call` and requests about the gate's own tasks go to the judge of calls.
 While a server is out of reach, each request tries to start the server; if that fails, the answer is an error that names
 the server. A restarted server gets the host's handshake and subscriptions again.
 """
@@ -113,7 +113,7 @@ class Host:
         self.tasks = tasks
         self.relays: list[Relay] = []
         self.needs_store = anyio.Event()
-        """Set once a call needs the store, or the host is gone."""
+        """Set once a call needs the store, or the gate ends."""
         self.is_opened = anyio.Event()
         """Set once the store and the engine are open, or cannot be opened."""
         self.failure: PlanwardenError = StoreError("planwarden is about to end")

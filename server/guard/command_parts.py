@@ -1,7 +1,7 @@
 """Splits a command line into what may run: its commands, and the command lines and code among their words.
 
-What only a container sees, what is only printed, and texts for people are left out if nothing may run them. A model may
-run only those commands of planwarden itself that read.
+What only a container sees, what is only printed, and texts for people are left out if nothing may run them. Among what
+may run, it finds planwarden's own commands: a model may run only those that read.
 """
 
 import re
@@ -57,7 +57,7 @@ _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
 """Matches what may precede a command line in the same word."""
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
 _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
-PROGRAM = "planwarden"
+_OWN_NAME = "planwarden"
 READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
 """Commands of planwarden that a model may run: they decide nothing and write nothing."""
 DECIDING = {
@@ -66,10 +66,10 @@ DECIDING = {
     *("key", "audit", "prune", "backup", "move", "token", "guard", "gate", "config", "service", "completion"),
 }
 """All other commands of planwarden."""
-GLOBAL_OPTIONS = Program("home= store= model= mcp-config=")
+_OWN_OPTIONS = Program("home= store= model= mcp-config=")
 MAX_OPTIONS = 100
 """The most words among which a command of planwarden is sought."""
-VARIABLE = "PLANWARDEN_(?:HOME|STORE)"
+_OWN_VARIABLE = "PLANWARDEN_(?:HOME|STORE)"
 """Matches variables that could lead to another home of planwarden; a command may only search for their names."""
 
 
@@ -201,7 +201,7 @@ def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
         options, _, rest = read_options(program, words[1:], 0)
         option = options[-1] if options and options[-1].kind == "line" else None
         if option is not None and option.name == "c":
-            return PROGRAM in (option.value or "")
+            return _OWN_NAME in (option.value or "")
         ran = rest if option is None else [option.value or "", *rest]
         words = [*ran] if ran and _is_planwarden(ran[0]) else words
     if words and _is_planwarden(words[0]):
@@ -217,20 +217,20 @@ def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
 
 def _is_planwarden(word: str) -> bool:
     # Python's option `-m` may be glued to other options, and to the name of the module.
-    word = re.sub(rf"^-[A-Za-z]*?m(?={PROGRAM})", "", word)
+    word = re.sub(rf"^-[A-Za-z]*?m(?={_OWN_NAME})", "", word)
     name = word.replace("\\", "/").rpartition("/")[2].removesuffix(".exe").partition("@")[0].partition("[")[0]
-    return name == PROGRAM or name == "planwarden.server.main"
+    return name == _OWN_NAME or name == "planwarden.server.main"
 
 
 def uses_variable(text: str) -> bool:
     """Return whether the line names a variable of planwarden, other than to search for its name."""
-    naming = [words for words in list_words(text) if any(re.search(VARIABLE, word) for word in words)]
+    naming = [words for words in list_words(text) if any(re.search(_OWN_VARIABLE, word) for word in words)]
     searches = naming and all(words[0].rpartition("/")[2] in {*SEARCHING, "git"} for words in naming)
-    has_value = re.search(rf"\$[{{!#]*{VARIABLE}|{VARIABLE}\+?=", text)
-    return re.search(VARIABLE, text) is not None and not (searches and has_value is None)
+    has_value = re.search(rf"\$[{{!#]*{_OWN_VARIABLE}|{_OWN_VARIABLE}\+?=", text)
+    return re.search(_OWN_VARIABLE, text) is not None and not (searches and has_value is None)
 
 
 def _find_command(words: Sequence[str]) -> str:
     """Return the command of planwarden, or an option in its place; an empty text if there is none."""
-    options, _, rest = read_options(GLOBAL_OPTIONS, words, 0)
+    options, _, rest = read_options(_OWN_OPTIONS, words, 0)
     return next((option.word for option in options if option.kind == "unknown"), "".join(rest[:1]))
