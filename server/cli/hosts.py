@@ -31,7 +31,7 @@ from planwarden.agent.common.paths import expand_home, replace_file
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
-from planwarden.server.guard.install.json_text import read_text
+from planwarden.server.guard.json_text import read_text
 from planwarden.server.settings.configuration import build_home_option
 
 NAME = "planwarden"

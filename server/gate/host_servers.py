@@ -19,7 +19,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.guard.install.json_text import MAX_CHARS, JsonNode, read_json_text, read_text
+from planwarden.server.guard.json_text import MAX_CHARS, JsonNode, read_json_text, read_text
 from planwarden.tools.downstream.gated_servers import MAX_NAME_CHARS
 
 HostName = Literal["claude-code", "codex", "gemini", "opencode", "cursor", "vscode", "claude-desktop"]

@@ -25,7 +25,7 @@ from planwarden.server.guard.command_parts import (
     uses_variable,
 )
 from planwarden.server.guard.file_commands import Act, list_acts
-from planwarden.server.guard.install.hook_files import find_hook_files
+from planwarden.server.guard.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HOST_FOLDERS, HostName
 

@@ -14,7 +14,7 @@ from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.gate.host_servers import read_statuses
-from planwarden.server.guard.install.proof import HookStatus, check_hosts
+from planwarden.server.guard.hook_proof import HookStatus, check_hosts
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id

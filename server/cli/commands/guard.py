@@ -37,8 +37,8 @@ from planwarden.server.guard.calls import (
 )
 from planwarden.server.guard.done import DoneKeeper, build_failure
 from planwarden.server.guard.hook_client import DONE_EVENTS, read_event_name, set_deadline
-from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
-from planwarden.server.guard.install.proof import HookStatus, check_hosts
+from planwarden.server.guard.hook_files import HookFile, find_hook_files
+from planwarden.server.guard.hook_proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import build_judge
 from planwarden.server.inbox.inbox_port import InboxPort
 from planwarden.server.settings.configuration import FILE, Settings, find_home

@@ -26,7 +26,7 @@ from planwarden.server.cli.hosts import quote, replace_text
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
-from planwarden.server.guard.install.json_text import read_text
+from planwarden.server.guard.json_text import read_text
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.listing import find_possible_names, says_it_only_reads

@@ -13,7 +13,7 @@ from planwarden.server.cli.hosts import build_change, make_changes
 from planwarden.server.cli.output import DONE, FAILED, USAGE
 from planwarden.server.cli.program import build_parser
 from planwarden.server.gate.host_servers import HostName, find_server_files
-from planwarden.server.guard.install.json_text import read_json_text
+from planwarden.server.guard.json_text import read_json_text
 from planwarden.server.main import main
 from tests.requirements import requirement
 

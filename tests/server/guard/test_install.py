@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.cli.output import DONE, FAILED, USAGE
-from planwarden.server.guard.install.json_text import add_item, read_json_text, remove_at, set_member
+from planwarden.server.guard.json_text import add_item, read_json_text, remove_at, set_member
 from planwarden.server.main import main
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 from tests.kit import first_only, requirement

@@ -18,7 +18,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.guard.calls import Verdict
 from planwarden.server.guard.done import DoneKeeper, StopDecision, build_failure
-from planwarden.server.guard.install.hook_files import build_done_entry
+from planwarden.server.guard.hook_files import build_done_entry
 from planwarden.server.guard.receipts import build_receipt
 from planwarden.server.main import main
 from planwarden.server.settings.rules import read_promises

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.guard.calls import BLOCKED
-from planwarden.server.guard.install.hook_files import (
+from planwarden.server.guard.hook_files import (
     SERVER,
     SHELL_LIMIT_S,
     HookFile,
@@ -25,7 +25,7 @@ from planwarden.server.guard.install.hook_files import (
     find_hook_files,
     read_toml,
 )
-from planwarden.server.guard.install.json_text import find_value, read_text
+from planwarden.server.guard.json_text import find_value, read_text
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 PATIENCE_S = 60

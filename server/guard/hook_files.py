@@ -23,7 +23,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.server.guard.hook_client import STOPS
-from planwarden.server.guard.install.json_text import add_item, find_value, read_json_text, remove_at, set_member
+from planwarden.server.guard.json_text import add_item, find_value, read_json_text, remove_at, set_member
 from planwarden.server.settings.configuration import FILE, find_home
 from planwarden.tools.guarded.hosts import GUARD_TOOL, HostName
 
@@ -53,7 +53,7 @@ promises. Codex itself records how its commands ended, and opencode has a plugin
 
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
     """Return the text of a plugin that runs the command and lists the permissions that were added with the plugin."""
-    source = (files("planwarden.server.guard.install") / "opencode_plugin.js").read_text(encoding="utf-8")
+    source = (files("planwarden.server.guard") / "opencode_plugin.js").read_text(encoding="utf-8")
     source = source.replace('["ADDED"]', json.dumps(list(added)))
     return source.replace('["COMMAND"]', json.dumps(list(command), ensure_ascii=True))
 
