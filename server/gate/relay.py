@@ -399,7 +399,7 @@ class Relay:
                 return
             except TimeoutError:
                 reason = f"cannot be reached: it did not answer within {limit_s:g} s"
-            except ToolError as error:
+            except PlanwardenError as error:
                 was_sent = isinstance(error, OutcomeUnknown | RefusedRequest)
                 why = error.message.removeprefix(f"{name} cannot be reached: ").replace(name, "it", 1)
                 reason = f"cannot be {'used' if was_sent else 'reached'}: {why}"

@@ -91,7 +91,7 @@ class ServerGroup(Host):
         return {**modern, **result}
 
     async def _list_tools(self) -> list[JsonValue]:
-        """Return the tools of all servers, each as its server sent it, except for its name."""
+        """Return the tools of all servers, each as sent, except for its name. Raises as `Relay.open` does."""
 
         async def read(relay: Relay) -> list[JsonValue]:
             own: GatedTools = (await relay.open()).tools
@@ -103,6 +103,8 @@ class ServerGroup(Host):
                 if isinstance(entry, dict) and isinstance(name := entry.get("name"), str) and name in names
             ]
 
+        # Without a store, no server has tools, and the host is told why.
+        await self.relays[0].open()
         return [tool for _, tools in await self._ask_each(read) for tool in tools]
 
     async def _ask_each(

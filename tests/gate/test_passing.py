@@ -119,6 +119,18 @@ async def test_resource_that_no_server_lists_is_read_only_from_the_server_whose_
             assert note["result"]["contents"][0]["text"] == "the note"
 
 
+async def test_gate_of_all_servers_says_why_its_store_cannot_be_opened_and_leaves_out_only_what_needs_it(
+    tmp_path: Path, tasks: TaskGroup
+) -> None:
+    home = Home(tmp_path)
+    (home.folder / "planwarden.db").mkdir()
+    async with home.host(tasks, serves_all=True, others={"far": {"url": "http://127.0.0.1:9/mcp"}}) as host:
+        assert (await host.ask("prompts/list", {}))["result"]["prompts"]
+        listed = await host.ask("tools/list", {})
+        called = await host.ask("tools/call", {"name": "far_look", "arguments": {}})
+        assert all("is not a regular file" in answer["error"]["message"] for answer in (listed, called))
+
+
 @requirement("gate:waits")
 async def test_resource_that_the_result_of_a_task_names_is_read(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
