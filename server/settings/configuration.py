@@ -138,7 +138,7 @@ def load_settings(
     `mcp_config` replaces the home's `planwarden.json`. Without `has_servers`, no downstream server is configured.
 
     Raises:
-        InvalidArguments: a file is not valid TOML or JSON, or has an unknown key or a wrong value.
+        InvalidArguments: a file is not valid TOML or JSON, or has an unknown key, or it or a variable a wrong value.
     """
     env = os.environ if environment is None else environment
     folder = find_home(home, env)

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from planwarden.agent.common.errors import InvalidArguments
+
 PREFIX = "OTEL_EXPORTER_OTLP"
 LOG_FORMAT = "PLANWARDEN_LOG_FORMAT"
 """`text`, or `json` for one object per line on stderr; wins over `[logging] format`."""
@@ -83,13 +85,18 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_telemetry_settings(environment: Mapping[str, str], otel: OtelTable, lines: LoggingTable) -> TelemetrySettings:
-    """Return the settings; variables win. See https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+    """Return the settings; variables win. See https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+
+    Raises `InvalidArguments`: `PLANWARDEN_LOG_FORMAT` has a wrong value.
+    """
     is_disabled = _read_variable(environment, "OTEL_SDK_DISABLED") == "true"
     problems: list[str] = []
     traces = None if is_disabled else _find_target("traces", otel, environment, problems)
     metrics = None if is_disabled else _find_target("metrics", otel, environment, problems)
     is_named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    word = environment.get(LOG_FORMAT)
+    word = environment.get(LOG_FORMAT) or lines.format
+    if word not in (None, "text", "json"):
+        raise InvalidArguments(f"{LOG_FORMAT} is {word[:40]!r}; use 'text' or 'json'")
     return TelemetrySettings(
         traces=traces,
         metrics=metrics,
@@ -97,7 +104,7 @@ def build_telemetry_settings(environment: Mapping[str, str], otel: OtelTable, li
         is_demanded=otel.endpoint is not None,
         record_arguments=otel.record_arguments,
         service_name=None if is_named else "planwarden",
-        log_format=word if word == "text" or word == "json" else lines.format,
+        log_format=word,
         log_level=lines.level,
     )
 

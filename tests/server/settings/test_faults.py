@@ -213,6 +213,12 @@ def test_a_wrong_value_where_text_or_a_list_is_right_is_one_fault(tmp_path: Path
     assert refused.value.message.startswith(where) and ";" not in refused.value.message
 
 
+def test_a_format_of_the_log_that_the_environment_alone_names_wrongly_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArguments, match="PLANWARDEN_LOG_FORMAT is 'xml'; use 'text' or 'json'"):
+        load_settings(home=tmp_path, environment={"PLANWARDEN_LOG_FORMAT": "xml"})
+    assert load_settings(home=tmp_path, environment={"PLANWARDEN_LOG_FORMAT": ""}).observation.log_format is None
+
+
 def test_whom_to_escalate_to_without_a_time_is_told(tmp_path: Path) -> None:
     for table, said in (("approvals", "approvals"), ("tools.a", 'tools."a"')):
         with pytest.raises(InvalidArguments, match=f"{said}.escalate_to does nothing without escalate_after_s"):
