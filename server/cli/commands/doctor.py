@@ -24,7 +24,14 @@ from planwarden.server.cli.checks.permits import check_gates, check_grants, chec
 from planwarden.server.cli.checks.plans import check_hooks, check_plans, check_schedules
 from planwarden.server.cli.checks.report import DoctorReport, HealthCheck, run_check
 from planwarden.server.cli.checks.servers import check_downstream
-from planwarden.server.cli.checks.store import Replay, check_processes, check_replay, check_secrets, check_store
+from planwarden.server.cli.checks.store import (
+    Replay,
+    check_passphrase,
+    check_processes,
+    check_replay,
+    check_secrets,
+    check_store,
+)
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import Part, one_line
@@ -92,6 +99,7 @@ def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
         _check_file_modes(settings),
         run_check("store", check_store, settings),
         run_check("secrets", check_secrets, settings),
+        run_check("inbox", check_passphrase, settings),
         run_check("processes", check_processes, settings),
         None if replay is None else run_check("replay", partial(check_replay, replay=replay), settings),
         _check_sqlite(),

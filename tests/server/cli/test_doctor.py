@@ -109,6 +109,14 @@ FAULTS = [
         "phone (decided); waiting: 0",
     ),
     pytest.param(writing("plans/bad.yaml", "x: ["), {"plans": "warning"}, "bad.yaml"),
+    *(
+        pytest.param(writing("planwarden.toml", f'[inbox]\npassphrase_file = "{name}"\n'), {"inbox": "broken"}, said)
+        for name, said in (
+            ("none", "none' does not exist; `planwarden inbox --set-passphrase` writes it"),
+            ("plans", "cannot read"),
+            ("planwarden.toml", "does not hold the hash of a passphrase"),
+        )
+    ),
     pytest.param(install_broken_guard, {"guard": "warning"}, "Claude Code: "),
     pytest.param(open_database, {"privacy": "broken"}, MODE, marks=needs_terminal),
     pytest.param(open_home, {"privacy": "warning"}, "chmod 700 {home}", marks=needs_terminal),
