@@ -8,7 +8,7 @@ from planwarden.agent.core.execution import references
 from planwarden.agent.core.plan import plan as plans
 from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import admission
-from planwarden.server.inbox import app as inbox_security
+from planwarden.server.inbox import app as inbox_app
 from planwarden.server.mcp import frames, requests
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
@@ -58,7 +58,7 @@ def limits() -> str:
         ("message of an MCP client", f"{_size(frames.MAX_FRAME_BYTES)} and {value_counter.MAX_VALUES:,} values"),
         (
             "body of an HTTP request",
-            f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_security.MAX_BODY_BYTES)}",
+            f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_app.MAX_BODY_BYTES)}",
         ),
         (
             "MCP calls of one owner at a time, while another owner sends",

@@ -32,8 +32,8 @@ MAX_PROMISES = 50
 MAX_FILE_CHARS = 100_000
 PROMISES_FILE = ".planwarden/promises.toml"
 """The file's path below a folder. Only the text that a person trusted counts, even if the file has changed since."""
-Glob = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:\-/*?]+$")]
-_GLOB = re.compile(r"[A-Za-z0-9_.\-/*?]{1,200}")
+PromiseTool = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:\-/*?]+$")]
+_RULE_TOOL = re.compile(r"[A-Za-z0-9_.\-/*?]{1,200}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 Period = Literal["hour", "day", "week", "month"]
@@ -101,7 +101,7 @@ class RuleSettings(Table):
 
     @model_validator(mode="after")
     def _check_together(self) -> "RuleSettings":
-        if not _GLOB.fullmatch(self.tool):
+        if not _RULE_TOOL.fullmatch(self.tool):
             raise RuleFault(
                 f"tool = {self.tool[:80]!r} is neither a name nor a glob; letters, digits, '_', '-', '.' and '/', "
                 "with '*' for any characters and '?' for one"
@@ -183,7 +183,7 @@ def _describe(table: RuleSettings) -> str:
 class CallSettings(Table):
     """Which calls `when` and `requires` mean."""
 
-    tool: Glob | Annotated[list[Glob], Field(min_length=1, max_length=20)]
+    tool: PromiseTool | Annotated[list[PromiseTool], Field(min_length=1, max_length=20)]
     """Tools, or globs, with the host (`claude-code/Bash`) or without it (`Bash`)."""
     matches: Annotated[dict[str, Any], Field(max_length=20)] = Field(default_factory=dict[str, Any])
     """Conditions on arguments, written like `when` of [rules](../rules.md#when)."""
