@@ -1,4 +1,4 @@
-"""The checks of `doctor` on what runs without a question: standing grants, rules, guarded hosts and gates."""
+"""The checks of `doctor` on what runs without a question: grants, rules, guarded hosts, gates, who may answer."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,25 @@ from planwarden.agent.ports.holdings import Grant, GrantedStep
 from planwarden.server.api.home import Home
 from planwarden.server.api.rules import list_rule_notes
 from planwarden.server.cli.checks.report import HealthCheck, join_some
-from planwarden.server.cli.home import use_store
+from planwarden.server.cli.home import run_with, use_store
 from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.gate.host_servers import read_statuses
 from planwarden.server.guard.hook_proof import HookStatus, check_hosts
+from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.settings.configuration import FILE, Settings
+from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
+
+
+def check_passphrase(settings: Settings) -> HealthCheck | None:
+    """Say that the inbox can ask for its passphrase; None if the settings want none. Raises as the inbox would."""
+    if settings.passphrase_file is None:
+        return None
+    run_with(open_secrets(settings), lambda secrets: InboxPassphrase(settings, secrets).read())
+    return HealthCheck("inbox", "ok", "it asks for a passphrase after the code")
 
 
 def check_grants(settings: Settings) -> HealthCheck | None:
@@ -38,9 +48,8 @@ def check_grants(settings: Settings) -> HealthCheck | None:
         "changed": list[JsonValue](changed),
     }
     text = f"{len(grants)} open, {len(for_steps)} of them for steps of saved plans; the last one ends at {last}"
-    if not changed:
-        return HealthCheck("grants", "ok", text, facts)
-    return HealthCheck("grants", "warning", f"{text}; {join_some(changed)}", facts)
+    text += f"; {join_some(changed)}" if changed else ""
+    return HealthCheck("grants", "warning" if changed else "ok", text, facts)
 
 
 def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str]) -> str | None:
@@ -74,11 +83,8 @@ def check_rules(settings: Settings) -> HealthCheck:
 
 def check_guard(settings: Settings) -> HealthCheck:
     """Run each hook of this user's hosts, as `planwarden guard status` does, and report the result."""
-    statuses = [
-        status
-        for status in check_hosts(os.environ, None, build_hook_program(settings.home))
-        if status.state != "not installed"
-    ]
+    hosts = check_hosts(os.environ, None, build_hook_program(settings.home))
+    statuses = [status for status in hosts if status.state != "not installed"]
     facts: dict[str, JsonValue] = {"hosts": [to_json(status) for status in statuses]}
     if not statuses:
         text = "no host is guarded; `planwarden guard install HOST` makes one ask before it acts"

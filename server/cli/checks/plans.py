@@ -114,8 +114,7 @@ def check_plans(settings: Settings) -> HealthCheck:
         return HealthCheck("plans", "off", text, facts)
     more = " …" if len(plans.names) > MAX_PLANS else ""
     text = f"{len(plans.names)} saved: {', '.join(plans.names[:MAX_PLANS])}{more}" if plans.names else "none usable"
-    if problems:
-        text += f"; problems: {len(problems)}"
+    text += f"; problems: {len(problems)}" if problems else ""
     return HealthCheck("plans", "warning" if problems else "ok", text, facts)
 
 

@@ -16,10 +16,8 @@ from planwarden.agent.ports.store import Header, Store
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.waiting import describe_missing
 from planwarden.server.cli.checks.report import HealthCheck
-from planwarden.server.cli.home import run_with, use_store
-from planwarden.server.inbox.passphrase import InboxPassphrase
+from planwarden.server.cli.home import use_store
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.views.escaping import shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import CompleteStore
@@ -162,14 +160,6 @@ def check_secrets(settings: Settings) -> HealthCheck | None:
         return HealthCheck("secrets", "ok", f"{SECRET_KEY_VARIABLE} is the key of this store")
     text = f"the store has no key yet; the first server or worker makes {SECRET_KEY_VARIABLE} its key"
     return HealthCheck("secrets", "off", text)
-
-
-def check_passphrase(settings: Settings) -> HealthCheck | None:
-    """Say that the inbox can ask for its passphrase; None if the settings want none. Raises as the inbox would."""
-    if settings.passphrase_file is None:
-        return None
-    run_with(open_secrets(settings), lambda secrets: InboxPassphrase(settings, secrets).read())
-    return HealthCheck("inbox", "ok", "it asks for a passphrase after the code")
 
 
 def check_processes(settings: Settings) -> HealthCheck | None:

@@ -90,13 +90,5 @@ def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
 
 
 def _build_plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:
-    return {
-        "todoList": [
-            {
-                "id": STEP,
-                "description": name,
-                "requiredTools": [name],
-                "toolCalls": [{"toolName": name, "arguments": arguments}],
-            }
-        ]
-    }
+    calls: JsonValue = [{"toolName": name, "arguments": arguments}]
+    return {"todoList": [{"id": STEP, "description": name, "requiredTools": [name], "toolCalls": calls}]}

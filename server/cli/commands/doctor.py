@@ -20,18 +20,11 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.core.execution.notifications import SUBSCRIBABLE
 from planwarden.server.cli.arguments import CommandParser, describe_missing_home, is_home_named, read_settings
-from planwarden.server.cli.checks.permits import check_gates, check_grants, check_guard, check_rules
+from planwarden.server.cli.checks.permits import check_gates, check_grants, check_guard, check_passphrase, check_rules
 from planwarden.server.cli.checks.plans import check_hooks, check_plans, check_schedules
 from planwarden.server.cli.checks.report import DoctorReport, HealthCheck, run_check
 from planwarden.server.cli.checks.servers import check_downstream
-from planwarden.server.cli.checks.store import (
-    Replay,
-    check_passphrase,
-    check_processes,
-    check_replay,
-    check_secrets,
-    check_store,
-)
+from planwarden.server.cli.checks.store import Replay, check_processes, check_replay, check_secrets, check_store
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import Part, one_line
