@@ -38,7 +38,12 @@ UNREAD = "the call has something that a rule cannot see through, so a person is 
 OAUTH_CHANNEL = "oauth"
 """Channel of decisions that only an OAuth login proves."""
 
-_NEEDS: dict[Risk, ev.Needs | None] = {"read": None, "confirm": "client", "dangerous": "human", "critical": "signed"}
+_NEEDS: dict[Risk, ev.Needs | None] = {
+    "read": None,
+    "confirm": "client",
+    "dangerous": "human",
+    "critical": "signed",
+}
 
 _STRENGTH: dict[ev.Assurance, int] = {
     "claimed": 0,
