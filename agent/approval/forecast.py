@@ -50,7 +50,7 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments with which the call will be made; None when only the run will know them."""
     definition_digest: str = ""
     takes_from: tuple[str, ...] = ()
-    """Sources of the arguments whose values do not exist yet: steps of the plan, `inputs`, or a loop's `item`."""
+    """Sources of those arguments that have no value yet: step ids, `inputs`, `item`, or "an earlier result"."""
     asks: ev.SuspensionKind | None = None
     needs: ev.Needs | None = None
     quorum: int = 1
@@ -72,7 +72,7 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
 def forecast_calls(
     context: ApprovalContext, execution: ExecutionState, *, has_inputs: bool = True
 ) -> tuple[CallForecast, ...]:
-    """Return a forecast of each planned call that has not run, in plan order, for at most `MAX_CALLS` calls.
+    """Return a forecast of each planned call that has not run, in plan order, up to `MAX_CALLS` and `MAX_BYTES`.
 
     Pass `has_inputs` as False while the plan's inputs are not known yet.
 
@@ -94,7 +94,7 @@ def forecast_calls(
             forecasts.append(forecast)
             bytes_left -= measure_at_least(forecast.arguments, MAX_BYTES)
         except (PathsNeeded, OnceNeeded) as needed:
-            # Collect the paths and keys of all calls, so that they are looked up at once.
+            # Collect the paths and keys of all calls, so that one look-up serves them all.
             missing.setdefault(type(needed), set()).update(needed.keys)
     for kind, keys in missing.items():
         raise kind(keys)
@@ -102,8 +102,8 @@ def forecast_calls(
 
 
 def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
-    """Return the execution with every foreseeable skip applied: to steps with a condition that is known not to hold,
-    and to steps that cannot start because a step that they need is over without a result."""
+    """Return the execution with every foreseeable skip applied. A step is skipped if one of its conditions is known not
+    to hold, or if a step that it needs is over without a result."""
     steps = dict(execution.steps)
     foreseen = replace(execution, steps=steps)
     for step_id in TopologicalSorter({name: state.step.dependencies for name, state in steps.items()}).static_order():
@@ -213,7 +213,7 @@ def will_ask(
 
 
 def _find_repeat(request: CallRequest, key: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
-    """Return why the call would be refused if another call has its business key; None if no other call has it."""
+    """Return the reason for a refusal if another call has the business key; None if none has it, as far as is known."""
     execution, call = request.execution, request.call
     for other in before:
         step = execution.steps[other.step_id].step
@@ -225,7 +225,7 @@ def _find_repeat(request: CallRequest, key: ev.OnceKey, before: list[CallForecas
 
 
 def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:
-    """Yield, each once, the sources of the call's arguments whose values do not exist yet."""
+    """Yield, without repeats, the steps, `inputs` and `item` from which the call takes values that do not exist yet."""
     plan, caller = execution.plan, execution.steps[call.step_id]
     loop = caller.step.loop
     assert plan is not None
@@ -267,7 +267,7 @@ def _judge(
 
 
 def _list_later_risks(request: CallRequest, *, has_inputs: bool) -> Iterator[Risk]:
-    """Yield the risk of each call that the question will cover only if the call's arguments are known by then."""
+    """Yield the risk of each call whose arguments are not known yet, and which the question may cover once they are."""
     context, execution = request.context, request.execution
     states = (execution.steps[step_id] for step_id in request.state.step.confirms)
     for call in (call for state in states if state.status != "skipped" for call in _list_planned(state)):
@@ -283,7 +283,7 @@ def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
 
 
 def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None:
-    """Return the one question about all rows of a loop, as fields of a forecast; None if there may be none."""
+    """Return the one question about all rows of a loop, as fields of a forecast; None if it is not certain."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     assert execution.plan is not None
     step = request.state.step
@@ -301,12 +301,12 @@ def _describe_ask(ask: Requirement | ev.Question) -> dict[str, object]:
 
 
 def _find_likely_grant(request: CallRequest, before: list[CallForecast]) -> str | None:
-    """Return the grant that lets the call through whatever its missing values turn out to be."""
+    """Return the id of the grant that lets the call through, whatever its missing values turn out to be; or None."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     requirement = _find_requirement(request)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
         return None
-    # An argument that is a binding counts as present, but a grant that fixes its value does not fit it.
+    # An argument whose value is a binding counts as present, but a grant that fixes that argument does not fit.
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
     now, uses = context.clock.now(), _count_uses(before)
     return context.grants.find_covering(execution, call, definition, completed, requirement, now, uses=uses)

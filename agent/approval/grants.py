@@ -1,14 +1,14 @@
-"""Standing grants: "this tool with these arguments, at most so often, until then", decided by a person beforehand.
+"""Standing grants: "this tool with these arguments, this often at most, until this time", as a person decided before.
 
 A grant fixes the exact definition of the tool, the names of all arguments, the values of some or all of them, a
-number of uses, and an end. So no granted call has an argument that the grant's maker did not see. A grant is worth
-what its maker's assurance is worth: one made at `human` lets no critical call through. The store counts a use in the
-transaction that records the intent, so several processes together cannot use a grant more often than it says. This
-module only holds a copy to choose from.
+number of uses, and an end. So no granted call has an argument that the grant's maker did not see. A grant counts as
+its maker's own approval would: if a run's owner made it as `human`, it lets no critical call of that run through. The
+store counts a use in the transaction that records the intent, so several processes together cannot use a grant more
+often than it says. This module only holds a copy of the open grants and chooses among them.
 
 A grant for a step of a saved plan lives longer, so it demands more: the run must follow exactly that version, from its
-beginning and with nothing changed, and the plan itself must write the call. Retries and forks do not qualify. No
-such grant lets a critical call through, not even one that an operator made.
+beginning and with nothing changed, and the call must be in the plan, not added by a model. Retries and forks do not
+qualify. Even if an operator made such a grant, it lets no critical call through.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ REFUSED_S = 60.0
 MAX_REASONS = 3
 """The most sentences that explain why grants for a step do not let one of its calls through."""
 VERSION_DIGITS = 12
-"""Digits shown of a plan's version."""
+"""How many digits of a plan's version people see."""
 MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
 
 
@@ -78,7 +78,7 @@ class GrantCache(msgspec.Struct):
         *,
         uses: Mapping[str, int] | None = None,
     ) -> str | None:
-        """Return the id of the grant that lets this call through; of several, the first to end; None if there is none.
+        """Return the id of the grant that lets this call through, the first to end if several do; None if none does.
 
         `uses` counts, for each grant, the uses that a forecast has already assigned to other calls.
         """
@@ -119,7 +119,7 @@ class GrantCache(msgspec.Struct):
     def _explain_step(
         self, grant: Grant, step: GrantedStep, execution: ExecutionState, call: Call, now: float
     ) -> str | None:
-        """Return why the grant does not let the call through; None if it is for another plan or step."""
+        """Return why the grant does not let the call through; None if the grant is for another plan or step."""
         saved = execution.saved_plan
         if saved is None or (saved.name, call.step_id) != (step.plan_name, step.step_id):
             return None
@@ -140,9 +140,9 @@ def describe_uses_a_day(uses: int) -> str:
 
 
 def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
-    """Return whether the grant names all arguments of the call, and its tool, owner and fixed values fit the call.
+    """Return whether the grant's tool, owner and fixed values match, and the grant names all arguments of the call.
 
-    A value that is not known yet fits no fixed value.
+    An argument whose value is not known yet matches no fixed value.
     """
     return (
         grant.tool_name == definition.name
@@ -159,7 +159,7 @@ def list_properties(definition: ToolDefinition) -> tuple[str, ...]:
 
 
 def is_from_step(step: GrantedStep, execution: ExecutionState, call: Call) -> bool:
-    """Return True if the plan itself writes the call in this step, and the run follows exactly this version."""
+    """Return whether the plan itself has this call in the step, and the run follows exactly that version of it."""
     return (
         not call.by_model
         and call.step_id == step.step_id

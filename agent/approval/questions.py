@@ -1,4 +1,4 @@
-"""The questions about calls: what exactly is stored, shown, digested and, after approval, run.
+"""The questions about calls. A question fixes what is stored, shown and digested, and what runs after approval.
 
 A question holds the arguments as they will be dispatched, the digest of the tool's definition, the risk, the assurance
 that it needs, and an approval digest over all of it. Any change makes a new revision with a new digest.
@@ -60,7 +60,7 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Digits of the policy's digest in a question: enough to tell a new policy from tampering. `digest` covers them all."""
+"""Digits of the policy's digest in a question, to tell a new policy from tampering; `digest` covers the whole of it."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
@@ -165,7 +165,7 @@ def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> e
     if call.origin:
         late = (f"Execution {call.origin.partition(':')[0]!r} made the call, and this one goes on from it.", *late)
     # The error may repeat a server's words: quotes keep them from passing for planwarden's own.
-    sentences = (*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE)
+    sentences = (*findings, *late, f"About the call: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE)
     return _ask(request, call.arguments, "reconcile", required, form=RECONCILE_FORM, found=sentences)
 
 
@@ -203,7 +203,7 @@ def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...
 def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
     """Return a sentence for each placeholder in the calls as they were written, such as `<name>` or `TODO`.
 
-    A model's calls can only repeat placeholders of the goal or the inputs, but a model may have written the goal too.
+    Placeholders in a model's calls can only come from the goal or the inputs, but a model may have written the goal.
     """
     sentences = _find_placeholders((call.tool_name, call.proposed) for call in calls)
     return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
@@ -244,7 +244,7 @@ def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
 
 
 def _find_circumstances(request: CallRequest) -> Iterator[str]:
-    """Yield what else a person asked about the call should know, such as a retry or a grant that does not fit."""
+    """Yield sentences on what else matters to the decision, such as a retry or a grant that does not fit."""
     context, execution, call = request.context, request.execution, request.call
     if is_of_host(call.tool_name):
         yield "If you approve, the host's identical call passes once, within an hour; planwarden does not make it."
@@ -266,7 +266,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
     """Return the question with its approval digest and the policy that it is asked under.
 
-    Findings about repeated calls come first and are made anew, because edited arguments may repeat other calls or none.
+    Findings about repeated calls come first and are made anew, because an edited call may repeat other calls or none.
     """
     others = (sentence for sentence in question.found if not sentence.startswith(REPEAT))
     question = replace(question, found=(*describe_repeats(execution, question), *others))

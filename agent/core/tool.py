@@ -17,7 +17,7 @@ from planwarden.agent.common.suggestions import did_you_mean
 HOST_SEPARATOR = "/"
 """What marks the name of a host's own tool, such as `claude-code/Bash`; no name in the catalogue contains it."""
 MAX_WAIT_S = 366 * 24 * 3600.0
-"""The longest time limit that can be set; None means no limit at all."""
+"""The longest time limit that a field can have; a field that is None sets no limit at all."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
 """The most arguments of a tool that a prompt lists, and the most characters of each argument's name."""
 
@@ -25,7 +25,7 @@ Risk = Literal["read", "confirm", "dangerous", "critical"]
 """How much approval a call needs before it runs, lowest first."""
 
 Effect = Literal["read", "idempotent", "effect"]
-"""What the engine may repeat after a crash: any read, an idempotent call with the same key, but no other effect."""
+"""What the engine may repeat after a crash: a `read` always, an `idempotent` call with its key, an `effect` never."""
 
 ExecutionMode = Literal["immediate", "blocking"]
 OnTimeout = Literal["reject", "approve"]
@@ -46,7 +46,7 @@ _QUESTION_WORDS: dict[str, tuple[str | None, ...]] = {
 
 
 def is_of_host(tool_name: str) -> bool:
-    """Return whether the tool belongs to a host, which makes its calls itself."""
+    """Return whether the tool belongs to a host; the host itself makes the calls of such a tool."""
     return HOST_SEPARATOR in tool_name
 
 
@@ -56,7 +56,7 @@ def highest_risk(*risks: Risk) -> Risk:
 
 
 def _find_fault(words: dict[str, tuple[str | None, ...]], limits: tuple[str, ...], struct: object) -> str | None:
-    """Return what is wrong with the first field without an allowed word, or the first limit out of range; else None."""
+    """Return the first fault of `struct`: a word that its field does not allow, or a limit out of range; else None."""
     for field, possible in words.items():
         if (value := getattr(struct, field)) not in possible:
             meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""
@@ -95,7 +95,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     """Digest of the whole definition, computed when the catalogue was built."""
     origin: str = ""
-    """Digest of the definition's source: a downstream server's address and that server's own definition."""
+    """Digest of how a downstream server is reached and of its own definition of the tool; empty for other tools."""
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a word that its field does not allow, and for a limit that is out of range."""

@@ -22,7 +22,7 @@ from planwarden.agent.core.replies import CALLS_KEY, MARKER_START, MAX_CONTENT_C
 from planwarden.agent.models.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
 _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
-"""For each finish reason of a response that is not whole: what happened to the response."""
+"""What happened to a response that is not whole, by its finish reason."""
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the provider stopped the answer; asking again would not help then."""
 
     def add_earlier(self, earlier: "ModelAnswer") -> "ModelAnswer":
-        """Return this answer with the earlier answer's tokens added, and with its `revise` if this one has none."""
+        """Return this answer with the earlier tokens added, and with the earlier `revise` if it has none itself."""
         reply = replace(
             self.reply,
             revise=self.reply.revise if self.reply.revise is not None else earlier.reply.revise,
@@ -136,7 +136,7 @@ def _read_arguments(arguments: object) -> dict[str, JsonValue]:
 
 
 def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
-    """Return why JSON that begins in the text cannot be read; None for prose, which the engine judges."""
+    """Return why the JSON that begins in the text is unusable, or what damaged an empty text; None for mere prose."""
     if not text:
         return damage
     is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)

@@ -39,7 +39,7 @@ Mode = Literal["tools", "text"]
 URL_VARIABLE = "PLANWARDEN_MODEL_URL"
 """An address to use instead of the provider's own, for any server that speaks the provider's format."""
 MODE_VARIABLE = "PLANWARDEN_MODEL_MODE"
-"""`tools` (default), or `text` for models without tool calling: JSON between markers."""
+"""`tools` (default), or `text`, which asks a model without tool calling for JSON between two markers."""
 TIMEOUT_VARIABLE = "PLANWARDEN_MODEL_TIMEOUT_S"
 """Seconds that one request to a provider may take; default 120."""
 TIMEOUT_S = 120.0

@@ -1,10 +1,10 @@
 """What a store keeps of grants, business keys and budgets, and how the uses of a grant are counted.
 
-Stores count a use in the transaction of the intent that the grant lets through. The uses of a grant for a step of a
-saved plan are counted by calendar days in UTC, those of every other grant over its whole life.
+A store counts a use in the transaction that records the intent to make the call. If a grant is for one step of a
+saved plan, its uses are counted per calendar day in UTC; otherwise, over the grant's whole life.
 
-A business key or a share of a budget is held under a call's idempotency key, so a call keeps what it holds when a retry
-takes over the call. Keys and shares expire, and setting the clock back does not make them expire earlier.
+A business key or a share of a budget is held under a call's idempotency key, so a retry that reuses the call keeps what
+the call holds. Keys and shares expire, and setting the clock back does not make them expire earlier.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ MAX_SHARES = 10_000
 SWEPT = 16
 """The most long-expired rows of each kind that one transaction deletes: more than a transaction usually adds."""
 SWEEP_AFTER_S = 7 * 86_400.0
-"""Seconds for which an expired row is kept, because it counts again if the clock was ahead and is set back."""
+"""Seconds for which an expired row is kept: if it expired by a fast clock, setting the clock back revives it."""
 ROUNDING = 1.000_000_001
 """The factor by which the sum of shares may exceed their budget's limit: sums of decimal fractions are not exact."""
 
@@ -42,7 +42,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, JsonValue]
     """Values that the call's arguments must have."""
     free: tuple[str, ...] = ()
-    """Names of arguments that may be absent or have any value. Arguments that are named nowhere must be absent."""
+    """Names of arguments that may be absent or have any value. Those neither here nor in `arguments` must be absent."""
     step: GrantedStep | None = None
     """The step from which calls must come; None for calls of any plan."""
     uses: int

@@ -21,9 +21,9 @@ TICK_S = 0.5
 MAX_ROWS = 100
 """The most rows of one kind that one turn takes care of."""
 HINTS_S = 0.01
-"""Seconds for which hints are collected before the next look."""
+"""Seconds to sleep after a check for commits of other processes, so that the next check covers several."""
 CLAIMED_AT_ONCE = 16
-"""The most executions that one look claims, so that other processes get some; the next look follows at once."""
+"""The most executions to claim in one go, leaving some to others; after so many, the next claim follows at once."""
 AT_ONCE = 16
 """The most due questions that are handled at the same time, so that their commits share one wait for the disk."""
 
@@ -48,11 +48,11 @@ class Scheduler:
     _due: frozenset[str] = field(default=frozenset(), init=False)
     """The questions that the last turn found due."""
     _renewed_at: float = field(default=-math.inf, init=False)
-    """When leases were last renewed, in steady seconds."""
+    """When leases were last renewed, in seconds of the steady clock."""
     _look_at: float = field(default=-math.inf, init=False)
-    """When to look at the leases of others again, in steady seconds."""
+    """When to start the next look at the leases of others, in seconds of the steady clock."""
     _looked_at: float = field(default=-math.inf, init=False)
-    """When the current look began, in steady seconds."""
+    """When the current look began, in seconds of the steady clock."""
     _late: list[str] = field(default_factory=list[str], init=False)
     """Ids of the executions with late leases that the current look has found so far; a look may take several turns."""
 
@@ -73,7 +73,7 @@ class Scheduler:
             await self._rest(0 if has_more else TICK_S)
 
     async def _rest(self, rest_s: float) -> None:
-        """Wait until the next turn; a hint about another process's commit brings an earlier look."""
+        """Wait `rest_s` seconds for the next turn; check for commits of other processes when the store reports one."""
         until = anyio.current_time() + rest_s
         while (left_s := until - anyio.current_time()) > 0:
             try:
@@ -113,7 +113,7 @@ class Scheduler:
                 running = [name for name, state in self.cache.idle.items() if state.status == "running"]
                 await _for_each(self.adoption.take_over, running)
             before, self._due = self._due, frozenset(row.suspension_id for row in due)
-            # What is still due after a turn could not be handled; the next try comes at the usual pace.
+            # A question that the last turn found due too could not be handled: try it again at the usual pace.
             return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
     async def _adopt(self) -> bool:
@@ -128,7 +128,7 @@ class Scheduler:
     async def _take_over_orphans(self) -> None:
         """Watch late leases, and continue executions without a valid lease, at most `MAX_ROWS` in each turn.
 
-        Executions that cannot be continued here, or not yet, must not hide the others.
+        Each turn goes on after the last row of the turn before, so rows that cannot be continued do not hide others.
         """
         if not self._late:
             self._looked_at = self.store.clock.steady()
@@ -140,7 +140,7 @@ class Scheduler:
             self._late = []
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
-        """Return the rows of `Store.due`; without `adopts`, only expired questions of executions in `cache`."""
+        """Return the due rows: none under an outdated policy; without `adopts`, only expired questions of `cache`."""
         if self.adoption.is_outdated:
             # Silence may count as approval only under the policy under which the question was asked.
             return ()
@@ -158,7 +158,7 @@ class Scheduler:
         return [row for row in rows if row is not None and row.status == "pending"]
 
     async def _check_other_processes(self) -> bool:
-        """Wake the watchers of executions that run elsewhere; read the answers for executions that run here.
+        """Wake the watchers of executions that run elsewhere; make those that run here read what others appended.
 
         Return True when an execution may be running without an owner.
         """
@@ -175,7 +175,7 @@ class Scheduler:
         owned = [name for name, run in self.cache.runs.items() if run.lease is not None]
         if changed is not None:
             owned = [name for name in owned if name in changed]
-        # Make one query for all executions, because a new answer to any of them waits until the query returns.
+        # Make one query for all executions: each execution acts on a new answer only after its query returns.
         for header in await self.store.headers(owned) if owned else ():
             run = self.cache.runs.get(header.execution_id)
             if run is None or run.lease is None:
@@ -191,7 +191,7 @@ class Scheduler:
 async def _for_each(care: Callable[[Row], Awaitable[None]], rows: Sequence[Row], *, at_once: int = 1) -> None:
     """Take care of every row, in order, `at_once` at a time.
 
-    An error with one row does not stop the others; the next turn tries that row again.
+    A `PlanwardenError` with one row does not stop the others; the next turn tries that row again.
     """
     remaining = iter(rows)
 

@@ -1,6 +1,6 @@
 """Lists and frees the business keys of calls; `planwarden.agent.approval.business_keys` says what a key is.
 
-Only a person or an embedding program can free a key, so no MCP tool uses this module.
+Only a person, or a program that embeds planwarden, can free a key, so no MCP tool uses this module.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,8 +52,8 @@ class OnceService:
         return tuple(_view(key) for key in await self._store.list_once(tool_name, MAX_LISTED))
 
     async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
-        """Return the call whose key combines values from `readings`, which lists the possible values for each pointer,
-        likeliest first. If several combinations are keys of calls, the first one counts.
+        """Return the call whose key has, at each pointer, one of the values that `readings` lists, likeliest first.
+        Combinations are tried in that order; the first one that a call has counts.
 
         Raises:
             InvalidArguments: no call has one of the first `MAX_READINGS` combinations of values as its key.

@@ -1,4 +1,4 @@
-"""The parser of the commands, and readers of what several commands take: the home, settings, NAME=VALUE pairs.
+"""The parser of the commands, and functions that read what several commands share: home, settings, NAME=VALUE.
 
 Commands are added to the parser, and its errors suggest what was probably meant.
 """
@@ -76,7 +76,7 @@ class CommandParser(argparse.ArgumentParser):
         return self.note(super().add_argument(*words, **options))
 
     def take(self, form: str, text: str, **how: Any) -> argparse.Action:
-        """Add an argument; `form` is its name and metavar, as in `--days N`. Without metavar or choices, a switch."""
+        """Add and return an argument; `form` names it, as in `--days N`. One without metavar or choices is a switch."""
         name, _, metavar = form.partition(" ")
         if metavar:
             how["metavar"] = metavar
@@ -111,7 +111,7 @@ class CommandParser(argparse.ArgumentParser):
             self.take("--json", "print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
-        """Add the common options. Commands pass `SUPPRESS`; a default would hide options before the command's name."""
+        """Add the common options. Commands pass `SUPPRESS`, so that no default replaces an option given before them."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
         self.take("--home DIR", text, type=read_path, default=default)
         text = (
@@ -148,7 +148,7 @@ class CommandParser(argparse.ArgumentParser):
 
     # The overloads of argparse differ only in the type of the namespace that they return.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Parse the words, and refuse unknown ones at once, because each command knows only its own options."""
+        """Parse the words. Refuse unknown ones here: only this parser can suggest one of its own options instead."""
         self.load()
         words = list[str](sys.argv[1:] if args is None else args)
         end = words.index("--") if self._rest and "--" in words else len(words)
@@ -179,8 +179,8 @@ class CommandParser(argparse.ArgumentParser):
         if words:
             name = words[0].partition("=")[0][:MAX_QUOTED_CHARS]
             is_option = name.startswith("-")
-            hint = did_you_mean(name, self._flags) if is_option else "; it is a word too many"
-            self.error(f"there is no {'option' if is_option else 'argument'} {name!r}{hint}")
+            hint = did_you_mean(name, self._flags)
+            self.error(f"there is no option {name!r}{hint}" if is_option else f"unexpected argument {name!r}")
 
     def _explain_choice(self, argument: str, value: str) -> str:
         """Return the message about a wrong value of an argument; `argument` is argparse's name for the argument."""

@@ -14,7 +14,7 @@ from planwarden.server.views.instants import format_instant
 
 
 def format_lines(card: Card) -> list[str]:
-    """Return the card as lines of text: the heading, the findings, the facts, then the words. Omit the card's place."""
+    """Return the card as lines of text: the heading, the findings, the facts and the words, but not the place."""
     findings = (f"planwarden found: {sentence}" for sentence in card.findings)
     words = (f"{card.label}: {card.words}",) if card.words else ()
     return [card.heading, *findings, *format_facts(card), *words]
@@ -80,7 +80,7 @@ def _list_conditions(card: Card, limit: int | None) -> Iterator[str]:
         votes = ", ".join(_format_vote(vote, limit) for vote in card.votes)
         yield f"Needs {question.quorum} different people; approved by: {votes or 'nobody yet'}"
     if card.expires_at is not None:
-        yield f"Without an answer until {format_instant(card.expires_at)}: {question.on_timeout}"
+        yield f"If nobody answers by {format_instant(card.expires_at)}: {question.on_timeout}"
     yield from (f"{fact.name}: {fact.text}" for fact in card.lineage)
 
 

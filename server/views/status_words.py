@@ -12,7 +12,7 @@ Tone = Literal["good", "bad", "warn", "busy", "dim"]
 Mark = Literal[
     "none", "done", "partly", "busy", "asks", "waits", "failed", "unknown", "rejected", "skipped", "rehearsed", "note"
 ]
-"""The name of a status's sign; also the class of a step in a drawing."""
+"""The name of a status's sign, and the CSS class of a step in a drawing."""
 Kind = Literal["execution", "step", "call", "row", "item", "question", "event", "tick", "check"]
 
 
@@ -45,7 +45,7 @@ class Words(NamedTuple):
     """How a status is shown to a person."""
 
     word: str
-    """The status alone."""
+    """The status as a label, outside of a sentence."""
     mark: Mark
     phrase: str = ""
     """What follows `The plan` or `Step 2`; empty for statuses that are not used in sentences."""
@@ -93,7 +93,7 @@ WORDS: Mapping[Kind, Mapping[str, Words]] = {
     },
     "step": _STEPS,
     "call": _CALLS,
-    # A row is `rejected` if the answer to its question left it out; nobody rejected the row by itself.
+    # A row is `rejected` if the answer about all rows left it out; nobody rejected that one row alone.
     "row": {**_CALLS, "rejected": Words("left out", "rejected")},
     "item": {**_CALLS, "pending": _STEPS["pending"], "skipped": _STEPS["skipped"]},
     "question": {

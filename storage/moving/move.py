@@ -1,6 +1,6 @@
 """Moves a store in one pass: copies it and reads it back in one transaction of the target, then marks the source.
 
-No commit can span two databases, so the target is marked as unfinished until the source refuses to be used:
+No commit can span two databases, so the target stays marked as unfinished until the source is marked as moved:
 
     committed          source      target
     (start)            is used     empty
@@ -8,8 +8,8 @@ No commit can span two databases, so the target is marked as unfinished until th
     source marked      marked      whole, marked as unfinished
     (end)              marked      is used
 
-During the move no other process uses either store, and at no time can both be used. After a move that broke off,
-the same command starts again: it removes the marks, empties the target, and copies everything anew.
+During the move no other process uses either store, and at no time can both be used. If a move breaks off, running
+the same command again removes the marks, empties the target, and copies everything anew.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ def move(source: StoreLocation, target: StoreLocation) -> MoveReport:
     Raises:
         InvalidArguments: both are the same store.
         StoreError: the source does not exist, a store is in use, damaged or unreachable, or the target is not empty.
-        UsageError: what PostgreSQL needs is not installed.
+        UsageError: the packages that PostgreSQL needs are not installed.
     """
     if not source.is_made:
         raise StoreError(f"there is no store at {source} yet; nothing to move")
@@ -126,7 +126,7 @@ def _copy(old: StoreSide, new: StoreSide, table: str) -> int:
 
 
 def _describe_difference(old: StoreSide, new: StoreSide, what: str) -> StoreError:
-    return StoreError(f"read back from {new.name}, the {what} did not match {old.name}, which is as it was")
+    return StoreError(f"read back from {new.name}, the {what} did not match {old.name}, which is unchanged")
 
 
 @dataclass

@@ -29,11 +29,11 @@ from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 LARGE_CHARS = 256 * 1024
 """The most characters that an append's events may have if the event loop's own thread is to write them."""
 TICKER = "ticker-"
-"""The prefix of the owner names of processes that start due schedules."""
+"""The prefix of the names under which processes that start due schedules announce themselves."""
 
 
 class OwnerLiveness:
-    """Implements `Liveness` with the owners that this machine or this process knows."""
+    """Implements `Liveness` for owners on this machine, or, for a store in memory, in this process."""
 
     def __init__(self, owners: LivenessFile | OneProcess, reads: Reads) -> None:
         self._owners = owners
@@ -180,7 +180,7 @@ PLACE = Path(":memory:")
 class MemoryStore(SqliteStore):
     """Gives every guarantee of the ports except durability.
 
-    Several engines may share one instance, as processes share a file, but all of them use it from one event loop.
+    Several engines may share one instance, as processes share a file, but all must use it from the same event loop.
     """
 
     def __init__(self, clock: Clock | None = None, *, lease_s: float = LEASE_S) -> None:

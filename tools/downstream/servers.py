@@ -85,7 +85,7 @@ class Agents(Protocol):
 
 
 class DownstreamServers:
-    """The servers, and their tools in a registry. The tools are there at once; calling them needs `async with`.
+    """The servers, and their tools in a registry. The tools are registered at once; calling them needs `async with`.
 
     After the end of `async with`, the object can be entered again, and its servers can start again.
     """
@@ -116,7 +116,7 @@ class DownstreamServers:
         self._connections = {config.name: self._build_connection(config) for config in self.configs}
         self._notes: dict[str, tuple[str, ...]] = {}
         self._listed: set[str] = set()
-        """Servers whose tools are in the catalogue, from a listing of this or of an earlier process."""
+        """Servers whose tools are in the catalogue, whether this process or an earlier one received the listing."""
         self._listed_here: set[str] = set()
         """Servers that listed their tools to this process."""
         self._tasks: TaskGroup | None = None
@@ -196,7 +196,7 @@ class DownstreamServers:
         return frozenset(read_properties(definition.input_schema))
 
     def owns(self, name: str) -> bool:
-        """Return whether a tool of that name could only come from one of the servers."""
+        """Return whether the name belongs to one of the servers, that is, begins with its slug."""
         return self._server_of(name) is not None
 
     def unavailable_reason(self, name: str) -> str | None:
@@ -214,12 +214,12 @@ class DownstreamServers:
         return f"server {server!r} is starting" if server in self.never_listed_servers else None
 
     def is_unlisted(self, name: str) -> bool:
-        """Return whether a tool of that name can only come from a server that may still list it."""
+        """Return whether the name belongs to a server that has not listed its tools to this process but still may."""
         server = self._server_of(name)
         return server is not None and self._may_list(self._connections[server])
 
     def _may_list(self, connection: ServerConnection) -> bool:
-        """Return whether the server can run, has not been listed by this process, and is not down."""
+        """Return whether the server can run, has not listed its tools to this process, and is not down."""
         is_waiting = connection.state in ("idle", "starting")
         return is_waiting and connection.config.can_start and connection.config.name not in self._listed_here
 

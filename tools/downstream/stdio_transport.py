@@ -157,7 +157,7 @@ class _McpChild(Child, kw_only=True):
 
 
 def _read_message(line: bytes) -> JSONRPCMessage | None:
-    """Return the message, or None if there is none. Replace what is not Unicode, such as half of a character."""
+    """Return the message; None if the line has none. Replace invalid Unicode, such as half of a surrogate pair."""
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     with suppress(ValueError, RecursionError):
@@ -197,7 +197,7 @@ async def stdio_transport(
     config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[Any]:
     """Start the server and yield its streams. Tasks of this transport call `on_lost` and `on_tools_changed`."""
-    # A cancellation before the task group can stop the child would leave the child behind.
+    # Until the task group can stop the child, a cancellation would leave the child running.
     with anyio.CancelScope(shield=True) as scope:
         process, transport = await spawn(config, {**get_default_environment(), **config.env})
         inbox, received = anyio.create_memory_object_stream[Item](0)

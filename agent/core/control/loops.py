@@ -13,7 +13,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState, StepStat
 
 
 def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
-    """Return what can be done now in a step whose items are known."""
+    """Return the actions that are possible now in a step whose items are known; none while the step has to wait."""
     current = _list_current(state)
     is_asked = has_open_batch(execution, state.step.step_id)
     waiting = [call for call in current if call.status in ("running", "suspended") or _is_asked_about(execution, call)]
@@ -89,7 +89,7 @@ def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev
 
 
 def _end(execution: ExecutionState, state: StepState) -> Action:
-    """Return how the step ends: completed, rehearsed or failed, not rejected: an approval covers at least one row."""
+    """Return the event that ends the step, never as rejected, because an approval covers at least one of its rows."""
     step, items = state.step, state.items or ()
     if not items:
         return ev.StepCompleted(step_id=step.step_id, validation="skipped")

@@ -15,7 +15,7 @@ MAX_SCHEMA_BYTES = 64 * 1024
 _KEYWORDS = frozenset(
     ("type", "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "description")
 ) | frozenset(("allOf", "anyOf", "oneOf", "not", "if", "const", "enum", "$schema", "$defs", "$ref", "title", "default"))
-"""Keywords of an object's schema; an object without any of them was not meant as a schema."""
+"""Keywords of a JSON Schema for an object; if `inputs` has none of them, it was not meant as a schema."""
 
 
 def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
@@ -40,13 +40,12 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
     """Return the inputs of a run, with the schema's defaults filled in; empty for a plan that takes no inputs.
 
     `parse_plan` has already checked `schema`. An input that the schema does not declare is refused, unless the
-    schema's `additionalProperties` allows it.
-
-    Some clients send null for an absent input and JSON as text; both are undone where the input's schema refuses them.
+    schema's `additionalProperties` allows it. Some clients send null for an absent input, or JSON as text. If the
+    `type` of the input excludes null, null counts as absent. If the `type` is object or array, text is parsed.
 
     Raises:
         InvalidArguments: the inputs are too large, the plan takes none, or they do not fit the schema (then
-            `details.problems` has at most `schema.MAX_FAULTS` faults).
+            `details.problems` has at most `MAX_FAULTS` faults, as set in `agent.common.schema`).
         LimitExceeded: the inputs are nested too deeply.
     """
     values = dict(inputs or {})

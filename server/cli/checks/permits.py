@@ -1,4 +1,4 @@
-"""The checks of `doctor` on what runs without a question: grants, rules, guarded hosts, gates, who may answer."""
+"""The checks of `doctor` on what can run unasked (grants, rules, hosts, gates) and on who may answer questions."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 
 
 def check_passphrase(settings: Settings) -> HealthCheck | None:
-    """Say that the inbox can ask for its passphrase; None if the settings want none. Raises as the inbox would."""
+    """Report that the inbox asks for a passphrase; None if the settings demand none. Raise what the inbox would."""
     if settings.passphrase_file is None:
         return None
     run_with(open_secrets(settings), lambda secrets: InboxPassphrase(settings, secrets).read())
@@ -56,10 +56,10 @@ def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str
     name = step.plan_name
     if versions.get(name) == step.plan_digest:
         return None
-    happened = "is another version now" if name in versions else "is not there"
+    change = "has changed since then" if name in versions else "is no longer there"
     return (
-        f"grant {shorten_id(grant.grant_id)} lets {escape_text(grant.tool_name)} run in {escape_text(name)}, but "
-        f"version {step.plan_digest[:VERSION_DIGITS]} {happened}, so new runs ask"
+        f"grant {shorten_id(grant.grant_id)} lets {escape_text(grant.tool_name)} run in {escape_text(name)}, version "
+        f"{step.plan_digest[:VERSION_DIGITS]}, but the plan {change}, so new runs ask"
     )
 
 
@@ -71,7 +71,7 @@ def list_notes(home: Home, book: RuleBook) -> list[str]:
 
 
 def check_rules(settings: Settings) -> HealthCheck:
-    """Report rules that may not say what was meant. With an unusable rule, not even the settings can be read."""
+    """Report rules that may not say what was meant. An unusable rule fails earlier, when the settings are read."""
     book = settings.policy.rules
     if book is None:
         return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")
@@ -111,7 +111,7 @@ def check_gates(_: Settings) -> HealthCheck:
     if not behind:
         text = "no host's server is behind the gate; `planwarden gate install HOST` puts them there"
         return HealthCheck("gate", "off", text, facts)
-    text = f"servers of hosts behind the gate: {behind}, past it: {past}; `planwarden gate status` names them"
+    text = f"servers of hosts behind the gate: {behind}, bypassing it: {past}; `planwarden gate status` names them"
     return HealthCheck("gate", "ok", text, facts)
 
 

@@ -39,7 +39,7 @@ def add_audit(parser: CommandParser) -> None:
     show.take("--thread THREAD", "only the rows of this thread")
     show.take("--limit N", "rows, at most 500; default %(default)s", type=int, default=50)
     show.take("--cursor", "continue after the page that printed this cursor", action="store")
-    text = "Compare the record with itself and with everything stored."
+    text = "Check that the record is whole and agrees with everything stored."
     verification = parser.add_command("verify", handle_verify, text)
     verification.take("--head HEAD", "the head that an earlier verify or export printed")
     writing = parser.add_command("export", handle_export, "Write the record as JSON lines.", has_json=False)

@@ -216,7 +216,7 @@ def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(c
     assert changed.code == 3 and "and this is version" in changed.json["suspensions"][0]["found"][0]
     assert "stale: the plan changed" in cli.main("grant", "list").out
     [check] = [found for found in cli.main("doctor", "--json").json["checks"] if found["name"] == "grants"]
-    assert check["status"] == "warning" and "is another version now, so new runs ask" in check["message"]
+    assert check["status"] == "warning" and "the plan has changed since then, so new runs ask" in check["message"]
     rows = [row["facts"] for row in cli.main("audit", "show", "--json").json["rows"] if row["kind"] == "grant_made"]
     assert [(row["plan"], row["step"], row["per"]) for row in rows] == [("weekly", "purge", "day")]
     assert cli.main("audit", "verify").code == 0

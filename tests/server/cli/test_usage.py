@@ -34,7 +34,7 @@ WRONG = {
     "schedule add": "PLAN, --cron are missing",
     "trust": "SERVER is missing",
     "grant": "name a command: list, add, revoke;",
-    "list extra": "there is no argument 'extra'; it is a word too many",
+    "list extra": "unexpected argument 'extra'",
     "serve --port 9000": "--host and --port are for HTTP; add --http, or leave them out",
     "grant ad": "did you mean 'add'?",
     "list --limt 3": "did you mean '--limit'?",

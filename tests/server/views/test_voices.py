@@ -113,7 +113,7 @@ CASES = {
     "question of a tool": Case((_step("survey"),), label="Tool 'survey' says (unverified)", approved_first=True),
     "call without a result": Case(
         (_step("lose"),),
-        found=(f"The call began: {json.dumps(f'lose did not return: {IMITATION}')}.", HOW_TO_RECONCILE),
+        found=(f"About the call: {json.dumps(f'lose did not return: {IMITATION}')}.", HOW_TO_RECONCILE),
         approved_first=True,
     ),
 }

@@ -1,4 +1,4 @@
-"""Apply events about a plan: it is accepted, refused or revised, or takes over earlier steps. Make its steps' calls."""
+"""Apply events that accept, refuse or revise a plan, or take over earlier steps, and build the calls of its steps."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused,
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """Return the steps with `waits_for`: unfinished steps on which a pending one depends through taken-over ones."""
+    """Return the steps; each pending one has in `waits_for` the unfinished steps that its taken-over steps need."""
     if not any(state.taken_from for state in steps.values()):
         return steps
     open_before: dict[str, dict[str, None]] = {}
@@ -141,7 +141,7 @@ def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
 
 
 def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
-    """Return the loop as completed; if it did not complete, keep its calls in `reuse` until its items are known."""
+    """Return the loop as completed if it completed before; else with the earlier calls in `reuse` until it begins."""
     if not reused.is_completed:
         return replace(state, reuse=reused)
     began = begin_loop(replace(state, reuse=reused), reused.items or ())
@@ -158,7 +158,7 @@ def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
 
 
 def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
-    """Return the step with the calls of all items; a call in `reuse` that was made for the same item is taken over."""
+    """Return the step with the calls of all items; take over each equal call that `reuse` has for an equal item."""
     step, size = state.step, len(state.step.tool_calls)
     calls_by_id = {} if state.reuse is None else {call.call_id: call for call in state.reuse.calls}
     places = {} if state.reuse is None else _find_earlier_places(step, items, state.reuse)
@@ -176,9 +176,9 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
 
 
 def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], reuse: ev.TakenStep) -> dict[int, int]:
-    """Return, by new place, the earlier place of each item that the loop had before.
+    """Return the earlier place of each item that the loop had before, keyed by the item's place now.
 
-    If a call takes the index, only the same place counts. Equal items with the most calls to take over come first.
+    If a call uses the index, both places must be the same. Of equal earlier items, the one with most calls is first.
     """
     takes_index = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
 
