@@ -53,7 +53,7 @@ _COMMON = frozenset(
 class Listings(Protocol):
     """Servers that list their tools only when they are first asked."""
 
-    def is_unlisted(self, name: str) -> bool:
+    def may_still_be_listed(self, name: str) -> bool:
         """Return whether a tool of that name can only come from a server that has not answered yet."""
         ...
 
@@ -168,7 +168,7 @@ class Registry:
         return self._tools.get(name) or (find_host_tool(name) if HOST_SEPARATOR in name else None)
 
     def is_awaited(self, name: str) -> bool:
-        return name not in self._tools and self.listings is not None and self.listings.is_unlisted(name)
+        return name not in self._tools and self.listings is not None and self.listings.may_still_be_listed(name)
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
         if self.listings is not None:

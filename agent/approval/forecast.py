@@ -24,7 +24,7 @@ from planwarden.agent.core.binding.bindings import INPUTS, ITEM, WHEN, find_bind
 from planwarden.agent.core.control.decide import find_cause_of_skip
 from planwarden.agent.core.control.step_start import find_mismatch
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds.plans import make_call, make_planned_calls
+from planwarden.agent.core.execution.folds.plans import build_planned_calls, build_step_call
 from planwarden.agent.core.execution.references import PartsNeeded, list_sources
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.plan.plan import PlanStep
@@ -135,7 +135,7 @@ def judge_conditions(execution: ExecutionState, step: PlanStep, *, has_inputs: b
 
 def _list_planned(state: StepState) -> Sequence[Call]:
     """Return the calls of the step; for a loop that has not begun, return the calls of one item."""
-    return state.calls if state.step.loop is None or state.items is not None else make_planned_calls(state.step)
+    return state.calls if state.step.loop is None or state.items is not None else build_planned_calls(state.step)
 
 
 def _forecast_call(
@@ -150,7 +150,7 @@ def _forecast_call(
     forecast = CallForecast(step_id=call.step_id, tool_name=call.tool_name, call_id=call_id, risk=definition.risk)
     request = CallRequest(context, execution, call, definition)
     if takes_from := tuple(_find_sources(execution, call, has_inputs=has_inputs)):
-        likely = _find_likely_grant(request, before)
+        likely = _find_sure_grant(request, before)
         if likely is None and (terms := _find_question_for_rows(request)) is not None:
             return replace(forecast, **terms)
         return replace(forecast, takes_from=takes_from, grant_id=likely)
@@ -207,7 +207,7 @@ def will_ask(
     requirement = context.find_requirement(definition, completed, is_full=has_changed)
     if requirement.needs is None:
         return None if requirement.shares else False
-    call = make_call(step, 1, tool_name, completed)
+    call = build_step_call(step, 1, tool_name, completed)
     may_be_granted = any(context.grants.explain_no_grant(execution, call, definition, context.clock.now()))
     return None if may_be_granted or requirement.denied is not None else True
 
@@ -300,7 +300,7 @@ def _describe_ask(ask: Requirement | ev.Question) -> dict[str, object]:
     return {"asks": "approval", "needs": ask.needs, "quorum": ask.quorum, "risk": ask.risk}
 
 
-def _find_likely_grant(request: CallRequest, before: list[CallForecast]) -> str | None:
+def _find_sure_grant(request: CallRequest, before: list[CallForecast]) -> str | None:
     """Return the id of the grant that lets the call through, whatever its missing values turn out to be; or None."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     requirement = _find_requirement(request)

@@ -153,7 +153,7 @@ def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[s
     )
 
 
-def list_properties(definition: ToolDefinition) -> tuple[str, ...]:
+def list_argument_names(definition: ToolDefinition) -> tuple[str, ...]:
     """Return the argument names that the schema declares; it may allow other arguments that it does not name."""
     return tuple(read_properties(definition.input_schema))
 

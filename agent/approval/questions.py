@@ -177,7 +177,7 @@ def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) ->
     return _ask(request, call.arguments, "wait", message=message, wait_s=wait_s, on_timeout="approve")
 
 
-def wait_for_model(
+def build_model_wait(
     context: ApprovalContext, execution: ExecutionState, step_id: str | None, attempt: int, until: float
 ) -> ev.Suspended:
     """Return the wait before a prompt is sent again after its provider failed; only step prompts have a `step_id`."""

@@ -15,7 +15,7 @@ MAX_NAMED_CALLS = 5
 """The most calls of one step whose arguments are shown above its result."""
 
 
-def write_results(execution: ExecutionState, state: StepState | None) -> str:
+def render_results(execution: ExecutionState, state: StepState | None) -> str:
     """Return the results that the prompt of a step may use, each between markers; without a step, all results.
 
     A step may use the results of all steps that it depends on, directly or not. The results are in plan order, with
@@ -52,7 +52,7 @@ def _write_result(state: StepState, limit: int) -> str | None:
         whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         part = cut(whole, limit)
         hint = "" if part == whole else f"\n{_write_reference(state)}"
-        return calls_text + part + "".join(map(_quote_beside, calls)) + hint
+        return calls_text + part + "".join(map(_quote_extra_content, calls)) + hint
     each = limit // len(calls)
     parts = [
         cut(json.dumps(call.value, ensure_ascii=False), each) if call.artifact is None else _quote_preview(call, each)
@@ -111,7 +111,7 @@ def _write_call(call: Call) -> str:
         outcome = "not run"
     else:
         outcome = f"{call.status}: {call.error_message}" if call.error_message else call.status
-    return f"{call.tool_name}({_write_arguments(call)}) -> {cut(outcome, MAX_RESULT_CHARS)}{_quote_beside(call)}"
+    return f"{call.tool_name}({_write_arguments(call)}) -> {cut(outcome, MAX_RESULT_CHARS)}{_quote_extra_content(call)}"
 
 
 def _write_arguments(call: Call) -> str:
@@ -119,7 +119,7 @@ def _write_arguments(call: Call) -> str:
     return cut(json.dumps(arguments, ensure_ascii=False), MAX_ARGUMENT_CHARS)
 
 
-def _quote_beside(call: Call) -> str:
+def _quote_extra_content(call: Call) -> str:
     """Return what a server sent in addition to the structured result; empty text if it sent nothing else."""
     if call.beside is None:
         return ""

@@ -27,9 +27,9 @@ from planwarden.agent.core.prompt_results import (
     describe_end,
     fence,
     join,
+    render_results,
     write_conversation,
     write_missing_results,
-    write_results,
 )
 from planwarden.agent.core.replies import describe_call_fault
 from planwarden.agent.core.tool import ToolDefinition
@@ -263,7 +263,7 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
         step_id=step.step_id,
         system=execution.options.prompt_execution or (TOOL_STEP if step.step_type == "tool" else REASONING_STEP),
         goal=execution.goal or "",
-        results=write_results(execution, state),
+        results=render_results(execution, state),
         task=join(*parts),
         form=form,
         offered=tuple(dict.fromkeys(step.required_tools)),
@@ -287,7 +287,7 @@ def build_synthesis_prompt(execution: ExecutionState) -> Prompt:
             fence("record", join(summarize(execution), describe_edits(execution))),
             fence("done by earlier plans of this thread", effects) if effects else "",
         ),
-        results=write_results(execution, None),
+        results=render_results(execution, None),
         form='Answer with {"content": "..."}.',
         answer_schema=TEXT_SCHEMA,
         used_sources=execution.sources,

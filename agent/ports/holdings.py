@@ -16,7 +16,7 @@ from planwarden.agent.core.execution import events as ev
 DAY_S = 86_400
 MAX_SHARES = 10_000
 """The most calls that a budget lets pass within its window, even if their shares are small."""
-SWEPT = 16
+MAX_SWEPT_ROWS = 16
 """The most long-expired rows of each kind that one transaction deletes: more than a transaction usually adds."""
 SWEEP_AFTER_S = 7 * 86_400.0
 """Seconds for which an expired row is kept: if it expired by a fast clock, setting the clock back revives it."""

@@ -20,7 +20,7 @@ Row = TypeVar("Row")
 TICK_S = 0.5
 MAX_ROWS = 100
 """The most rows of one kind that one turn takes care of."""
-HINTS_S = 0.01
+RECHECK_PAUSE_S = 0.01
 """Seconds to sleep after a check for commits of other processes, so that the next check covers several."""
 CLAIMED_AT_ONCE = 16
 """The most executions to claim in one go, leaving some to others; after so many, the next claim follows at once."""
@@ -83,7 +83,7 @@ class Scheduler:
                         if await self._check_other_processes() and self.adopts:
                             while await self._adopt():
                                 pass
-                    await anyio.sleep(HINTS_S)
+                    await anyio.sleep(RECHECK_PAUSE_S)
             except StoreError as error:
                 logger.error("%s", error.message)
                 await anyio.sleep(left_s)

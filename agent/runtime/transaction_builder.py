@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import BudgetTracker
 from planwarden.agent.approval.forecast import will_ask
-from planwarden.agent.approval.questions import wait_for_model
+from planwarden.agent.approval.questions import build_model_wait
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.canonical import canonical_json
@@ -214,7 +214,7 @@ class Transaction:
                     self.jobs.append(PromptJob(self._build_prompt(purpose, step_id)))
                 return False
             case WaitForModel(step_id=step_id, attempt=attempt, until=until):
-                self._record((wait_for_model(self._approval, self.execution, step_id, attempt, until),))
+                self._record((build_model_wait(self._approval, self.execution, step_id, attempt, until),))
             case RevisePlan(step_id=step_id, patch=patch):
                 self._record((self._revise(step_id, patch),))
             case AskReview():

@@ -17,7 +17,7 @@ from planwarden.agent.approval.grants import (
     MAX_STEP_DAYS,
     MAX_STEP_LIFE_S,
     MAX_USES,
-    list_properties,
+    list_argument_names,
 )
 from planwarden.agent.common.canonical import check_depth, digest, is_larger, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
@@ -235,7 +235,7 @@ class GrantService:
         # This comes first, because reading the plan waits for the tools of its servers.
         names = () if request.step is None else await self._check_step(request, request.step)
         definition = self._check_tool(request)
-        others = list_properties(definition) if request.opens_others else ()
+        others = list_argument_names(definition) if request.opens_others else ()
         filled, _ = self._engine.tools.complete(definition.name, request.arguments)
         if request.step is not None:
             # An argument that the plan leaves out always has its default, so the grant need not fix it.
@@ -268,7 +268,7 @@ class GrantService:
         check_depth(request.arguments)
         if is_larger(request.arguments, MAX_ARGUMENT_BYTES):
             raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
-        names = list_properties(definition)
+        names = list_argument_names(definition)
         unknown = sorted({*request.arguments, *request.free} - {*names}) if names else []
         if unknown:
             raise InvalidArguments(f"{definition.name} has no argument {', '.join(map(repr, unknown))}")

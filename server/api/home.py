@@ -143,7 +143,7 @@ class Home:
         own = [config for config in settings.servers.configs if not config.is_gated or config.is_disabled]
         for config in read_gated_servers(settings.home, settings.environment, settings.tables.servers, own):
             if config.slug in slugs:
-                await self.downstream.take_listing(config)
+                await self.downstream.load_saved_listing(config)
 
     @property
     def definitions(self) -> "DefinitionsOnDemand":

@@ -20,7 +20,7 @@ from planwarden.agent.core.binding.bindings import (
     find_references,
     has_bindings,
 )
-from planwarden.agent.core.execution.folds.plans import make_planned_calls
+from planwarden.agent.core.execution.folds.plans import build_planned_calls
 from planwarden.agent.core.execution.question import Question
 from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import is_of_host
@@ -166,7 +166,7 @@ def list_covered(execution: ExecutionState, question: Question, note: Callable[[
     """
     for row in question.covers:
         state = execution.steps.get(row.step_id)
-        planned = [] if state is None else make_planned_calls(state.step)
+        planned = [] if state is None else build_planned_calls(state.step)
         calls = [call for call in planned if call.tool_name == row.tool_name and _fits(call, row.arguments)]
         yield build_call(
             note(row.tool_name),

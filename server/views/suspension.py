@@ -10,7 +10,7 @@ from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution.question import MatchedRule, Question, SuspensionKind
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.plan.plan_input import plan_schema
-from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
+from planwarden.agent.core.prompts import TEXT_SCHEMA, render_results, step_answer_schema
 from planwarden.agent.core.tool import RemoteCall
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.card import Card, build_card
@@ -198,7 +198,7 @@ def build_suspension_view(
         created_at=to_utc(suspension.created_at),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
         goal=state.goal if is_caller else None,
-        results=write_results(state, step) or None if may_have_results else None,
+        results=render_results(state, step) or None if may_have_results else None,
         instructions=question.instructions or None,
         tools=tuple(build_tool_view(definition) for definition in offered if definition is not None),
         answer_schema=_find_answer_schema(question),

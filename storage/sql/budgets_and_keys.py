@@ -17,9 +17,9 @@ from planwarden.agent.common.errors import BudgetExceeded
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.ports.holdings import (
     MAX_SHARES,
+    MAX_SWEPT_ROWS,
     ROUNDING,
     SWEEP_AFTER_S,
-    SWEPT,
     HeldKey,
     KeyHeld,
 )
@@ -156,7 +156,7 @@ def take_key(transaction: SqlTransaction, once_key: ev.OnceKey, holder: str, now
 
 def _sweep(transaction: SqlTransaction, now: float) -> None:
     for name in ("sweep_shares", "sweep_once_keys"):
-        transaction.execute(name, (now - SWEEP_AFTER_S, SWEPT))
+        transaction.execute(name, (now - SWEEP_AFTER_S, MAX_SWEPT_ROWS))
 
 
 def _list_values(key: HeldKey) -> tuple[object, ...]:

@@ -165,7 +165,7 @@ class DownstreamServers:
         """Return the connection to the named server."""
         return self._connections[server]
 
-    async def take_listing(self, config: ServerConfig) -> None:
+    async def load_saved_listing(self, config: ServerConfig) -> None:
         """Load the listing that another process saved for a server. This process may not know the server yet."""
         connection = self._connections.get(config.name)
         if connection is not None and connection.config.fingerprint != config.fingerprint:
@@ -213,7 +213,7 @@ class DownstreamServers:
             return f"server {server!r} is down: {connection.reason}"
         return f"server {server!r} is starting" if server in self.never_listed_servers else None
 
-    def is_unlisted(self, name: str) -> bool:
+    def may_still_be_listed(self, name: str) -> bool:
         """Return whether the name belongs to a server that has not listed its tools to this process but still may."""
         server = self._server_of(name)
         return server is not None and self._may_list(self._connections[server])

@@ -15,7 +15,7 @@ from planwarden.agent.core.control.actions import (
     RevisePlan,
     WaitForModel,
 )
-from planwarden.agent.core.control.loops import decide_call, decide_items, reject_step
+from planwarden.agent.core.control.loops import build_rejection, decide_call, decide_items
 from planwarden.agent.core.control.provider_waits import find_wait_s, has_given_up
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import (
@@ -198,7 +198,7 @@ def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action 
     """Reject the step if the caller refused to answer its prompt."""
     prompts = [prompt for prompt in execution.find_suspensions("step") if prompt.question.step_id == state.step.step_id]
     decision = prompts[-1].decision if prompts else None
-    return None if decision is None or decision.approved else reject_step(state.step.step_id, prompts[-1])
+    return None if decision is None or decision.approved else build_rejection(state.step.step_id, prompts[-1])
 
 
 def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:

@@ -37,11 +37,11 @@ def decide_call(execution: ExecutionState, call: Call) -> Action | None:
             if suspension.question.kind == "reconcile":
                 message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
                 return ev.StepFailed(step_id=call.step_id, code="outcome_unknown", message=message)
-            return reject_step(call.step_id, suspension)
+            return build_rejection(call.step_id, suspension)
     return DispatchCall(call)
 
 
-def reject_step(step_id: str, suspension: SuspensionState) -> ev.StepRejected:
+def build_rejection(step_id: str, suspension: SuspensionState) -> ev.StepRejected:
     """Return the event that rejects a step after the answer to a question about it was no."""
     reason = None if suspension.decision is None else suspension.decision.reason
     return ev.StepRejected(step_id=step_id, suspension_id=suspension.question.suspension_id, reason=reason)
@@ -85,7 +85,7 @@ def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev
     for suspension in execution.find_suspensions("batch"):
         decision = suspension.decision
         if suspension.question.step_id == state.step.step_id and decision and not decision.approved:
-            yield reject_step(state.step.step_id, suspension)
+            yield build_rejection(state.step.step_id, suspension)
 
 
 def _end(execution: ExecutionState, state: StepState) -> Action:

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from planwarden.agent.approval.grants import MAX_HOURS, MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES, list_properties
+from planwarden.agent.approval.grants import MAX_HOURS, MAX_STEP_DAYS, MAX_STEP_LIFE_S, MAX_USES, list_argument_names
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.api.grants import MAX_LISTED, FoundStep, GrantRequest, GrantView, StepCall
 from planwarden.server.inbox.allowing import (
@@ -108,7 +108,9 @@ def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str
     call = record.card.call
     arguments = {} if call is None else {argument.name: argument for argument in call.arguments}
     definition = request.service.tools.get(record.question.tool_name or "")
-    others = [escape_text(name) for name in list_properties(definition) if name not in arguments] if definition else []
+    others = (
+        [escape_text(name) for name in list_argument_names(definition) if name not in arguments] if definition else []
+    )
     return request.render_page(
         "grant.html",
         status=422 if fault else 200,

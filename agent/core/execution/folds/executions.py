@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds.plans import make_call
+from planwarden.agent.core.execution.folds.plans import build_step_call
 from planwarden.agent.core.execution.folds.transitions import FieldChanges, check_is_rehearsal, find_step, move_step
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, ModelTurn, Usage
 
@@ -81,7 +81,7 @@ def apply_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) 
             raise IllegalTransition(f"step {event.step_id!r} gets its calls from its loop, which has not begun")
         step, first = state.step, len(state.calls) + 1
         calls = [
-            make_call(step, n, call.tool_name, call.arguments, by_model=True)
+            build_step_call(step, n, call.tool_name, call.arguments, by_model=True)
             for n, call in enumerate(event.calls, first)
         ]
         turn = ModelTurn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)

@@ -22,7 +22,7 @@ from planwarden.agent.core.plan.plan import PlanStep, find_item_order
 def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> FieldChanges:
     if execution.plan is not None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
-    steps = {step.step_id: _begin_state(step) for step in event.plan.steps}
+    steps = {step.step_id: _new_step_state(step) for step in event.plan.steps}
     return {
         "plan": event.plan,
         "agreed_plan": event.agreed or event.plan,
@@ -35,9 +35,9 @@ def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float)
     }
 
 
-def _begin_state(step: PlanStep) -> StepState:
+def _new_step_state(step: PlanStep) -> StepState:
     """Return a step that has not begun, with its planned calls; a loop gets its calls when its items are known."""
-    return StepState(step=step, calls=() if step.loop is not None else tuple(make_planned_calls(step)))
+    return StepState(step=step, calls=() if step.loop is not None else tuple(build_planned_calls(step)))
 
 
 def apply_refused(execution: ExecutionState, event: ev.PlanRefused, at: float) -> FieldChanges:
@@ -59,7 +59,7 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
             is_author = step.step_id == event.step_id
             steps[step.step_id] = replace(earlier_state, revision_refused=None) if is_author else earlier_state
         elif earlier_state is None or not earlier_state.has_begun:
-            steps[step.step_id] = _begin_state(step)
+            steps[step.step_id] = _new_step_state(step)
         else:
             raise IllegalTransition(f"step {step.step_id!r} has begun and cannot be revised")
     lost = [name for name, state in execution.steps.items() if name not in steps and state.has_begun]
@@ -165,7 +165,7 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     calls: list[Call] = []
     for index in range(len(items)):
         for number, planned in enumerate(step.tool_calls, 1):
-            new = make_call(step, index * size + number, planned.tool_name, planned.arguments)
+            new = build_step_call(step, index * size + number, planned.tool_name, planned.arguments)
             reused = calls_by_id.get(f"{step.step_id}:{places[index] * size + number}") if index in places else None
             request: list[JsonValue] = [planned.tool_name, planned.arguments]
             if reused is not None and is_same_json([reused.tool_name, reused.proposed], request):
@@ -192,12 +192,14 @@ def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], reuse: ev.T
     return {place: same.popleft() for place, item in enumerate(items) if (same := free.get(name(place, item)))}
 
 
-def make_planned_calls(step: PlanStep) -> list[Call]:
+def build_planned_calls(step: PlanStep) -> list[Call]:
     """Return the calls that the plan lists in the step; for a loop, those of its first item."""
-    return [make_call(step, number, call.tool_name, call.arguments) for number, call in enumerate(step.tool_calls, 1)]
+    return [
+        build_step_call(step, number, call.tool_name, call.arguments) for number, call in enumerate(step.tool_calls, 1)
+    ]
 
 
-def make_call(
+def build_step_call(
     step: PlanStep, number: int, tool_name: str, arguments: dict[str, JsonValue], *, by_model: bool = False
 ) -> Call:
     """Return a proposed call of the step."""
