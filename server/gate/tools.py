@@ -26,7 +26,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
 from planwarden.tools.downstream.connection import GatedCaller
-from planwarden.tools.downstream.in_flight_calls import BadElicitation
+from planwarden.tools.downstream.elicitation import BadElicitation
 from planwarden.tools.downstream.listing import (
     FOLDER,
     MAX_LISTING_BYTES,

@@ -13,16 +13,8 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.connection import ServerConnection
-from planwarden.tools.downstream.in_flight_calls import (
-    CANCEL,
-    NOT_SENT,
-    Answer,
-    BadElicitation,
-    InFlightCall,
-    SendCheck,
-    ServerElicitation,
-    read_elicitation,
-)
+from planwarden.tools.downstream.elicitation import Answer, BadElicitation, ServerElicitation, read_elicitation
+from planwarden.tools.downstream.in_flight_calls import CANCEL, NOT_SENT, InFlightCall, SendCheck
 from planwarden.tools.downstream.listing import one_line
 from planwarden.tools.downstream.sdk import mcp
 

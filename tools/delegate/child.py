@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import RISKS, RemoteCall, Risk, Suspend
-from planwarden.tools.downstream.in_flight_calls import BadElicitation, read_form
+from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from planwarden.tools.downstream.listing import one_line
 
 MAX_DEPTH = 3

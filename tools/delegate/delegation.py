@@ -25,7 +25,8 @@ from planwarden.tools.base import Tool, build_object_schema, define
 from planwarden.tools.delegate.agent import AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH, ChildView, DelegatedGoal, find_open_goals
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
-from planwarden.tools.downstream.in_flight_calls import CANCEL, Answer, ServerElicitation
+from planwarden.tools.downstream.elicitation import Answer, ServerElicitation
+from planwarden.tools.downstream.in_flight_calls import CANCEL
 from planwarden.tools.downstream.servers import DownstreamServers
 
 logger = logging.getLogger(__name__)

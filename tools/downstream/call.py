@@ -23,18 +23,9 @@ from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.downstream.connection import ServerConnection
+from planwarden.tools.downstream.elicitation import Answer, BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.gated_servers import THREAD_PREFIX
-from planwarden.tools.downstream.in_flight_calls import (
-    CANCEL,
-    LOST,
-    NOT_SENT,
-    TOO_LARGE,
-    Answer,
-    BadElicitation,
-    InFlightCall,
-    ServerElicitation,
-    read_elicitation,
-)
+from planwarden.tools.downstream.in_flight_calls import CANCEL, LOST, NOT_SENT, TOO_LARGE, InFlightCall
 from planwarden.tools.downstream.listing import DownstreamTool, one_line
 from planwarden.tools.downstream.results import build_result, read_error_text, read_whole_result
 from planwarden.tools.downstream.sdk import mcp

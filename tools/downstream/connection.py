@@ -24,7 +24,8 @@ from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.tools.downstream.child_process import ServerLog, shorten_sdk_log
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
-from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall, InFlightCalls, SendCheck, send_check
+from planwarden.tools.downstream.elicitation import Answer
+from planwarden.tools.downstream.in_flight_calls import InFlightCall, InFlightCalls, SendCheck, send_check
 from planwarden.tools.downstream.listing import DownstreamTool, one_line, read_listing
 from planwarden.tools.downstream.sdk import client, mcp, subscriptions
 

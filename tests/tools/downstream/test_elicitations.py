@@ -9,7 +9,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.tools.downstream.in_flight_calls import MAX_HELD, BadElicitation, InFlightCall, InFlightCalls, read_form
+from planwarden.tools.downstream.elicitation import BadElicitation, read_form
+from planwarden.tools.downstream.in_flight_calls import MAX_HELD, InFlightCall, InFlightCalls
 from tests.kit import MemoryStore, requirement
 from tests.support.paths import DOUBLES
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
