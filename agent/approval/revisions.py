@@ -5,6 +5,7 @@ Silence can approve a question only as it was first asked; a revision that nobod
 
 from collections.abc import Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -119,6 +120,14 @@ def _bind_for_risk(
     return bind_revision(context, execution, revision)
 
 
+class _Edit(NamedTuple):
+    arguments: dict[str, JsonValue]
+    """The arguments with which the call would run."""
+    names: tuple[str, ...]
+    """The arguments that were changed, added or removed."""
+    requirement: Requirement
+
+
 def revise_arguments(
     context: ApprovalContext,
     execution: ExecutionState,
@@ -146,10 +155,10 @@ def revise_arguments(
     elif question.arguments is None or context.tools.get(question.tool_name or "") is None:
         raise InvalidArguments("this question has no arguments that could be modified")
     else:
-        name = question.tool_name or ""
-        after, edited, requirement = _edit_call(context, execution, name, question.arguments, arguments, editor)
-        changed = replace(question, arguments=after, rule=requirement.rule)
-        risks = (requirement.risk,)
+        edit = _edit_call(context, execution, question.tool_name or "", question.arguments, arguments, editor)
+        changed = replace(question, arguments=edit.arguments, rule=edit.requirement.rule)
+        edited = edit.names
+        risks = (edit.requirement.risk,)
     if not edited:
         return question
     calls = [(row.tool_name, row.arguments) for row in changed.covers]
@@ -181,14 +190,11 @@ def _edit_rows(
                 '{"1": {"to": "Ann"}}'
             )
         row = rows[index]
-        where = f" at index {index}"
-        after, names, requirement = _edit_call(
-            context, execution, row.tool_name, row.arguments, arguments, editor, where
-        )
-        if names:
-            rows[index] = replace(row, arguments=after)
-            risks.append(requirement.risk)
-            edited.extend(f"{index}/{name}" for name in names)
+        edit = _edit_call(context, execution, row.tool_name, row.arguments, arguments, editor, f" at index {index}")
+        if edit.names:
+            rows[index] = replace(row, arguments=edit.arguments)
+            risks.append(edit.requirement.risk)
+            edited.extend(f"{index}/{name}" for name in edit.names)
     return replace(question, covers=tuple(rows)), tuple(edited), tuple(risks)
 
 
@@ -200,11 +206,8 @@ def _edit_call(
     arguments: dict[str, JsonValue],
     editor: Authority,
     where: str = "",
-) -> tuple[dict[str, JsonValue], tuple[str, ...], Requirement]:
-    """Return the arguments with which the edited call would run, the names of those that differ, and what it needs.
-
-    Raises `InvalidArguments` if its tool or a rule refuses them.
-    """
+) -> _Edit:
+    """Return the call with the edited arguments; raise `InvalidArguments` if its tool or a rule refuses them."""
     definition = context.tools.get(tool_name)
     if definition is None:
         raise InvalidArguments(f"{tool_name} is gone, so its arguments cannot be modified")
@@ -227,7 +230,7 @@ def _edit_call(
     requirement = context.find_requirement(definition, after)
     if names and requirement.denied is not None:
         raise InvalidArguments(f"modifiedArgs are refused for {tool_name}{where}: {describe_denial(requirement)}")
-    return after, names, requirement
+    return _Edit(after, names, requirement)
 
 
 def add_late_report(
