@@ -88,8 +88,8 @@ def _find_covered_call(context: ApprovalContext, execution: ExecutionState, plan
 def build_covered_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.CoveredCall:
     """Return the call as a question about several calls lists it. Only a call of a loop is listed with its id."""
     call_id = "" if request.state.step.loop is None else request.call.call_id
-    facts = {"arguments": arguments, "definition_digest": request.definition.digest, "call_id": call_id}
-    return copy_fields(ev.CoveredCall, request.call, **facts)
+    digest = request.definition.digest
+    return copy_fields(ev.CoveredCall, request.call, arguments=arguments, definition_digest=digest, call_id=call_id)
 
 
 def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:

@@ -69,7 +69,9 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
     if suspend.addressee == "clock":
         waiting = {"on_timeout": "approve", "resume_payload": suspend.resume_payload}
         return _ask(request, arguments, "wait", None, suspend.message, suspend.timeout_s, **waiting)
-    kind = "delegated" if suspend.is_delegated else "confirmation" if suspend.form is None else "input"
+    kind: ev.SuspensionKind = "confirmation" if suspend.form is None else "input"
+    if suspend.is_delegated:
+        kind = "delegated"
     covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
     required_risk = context.find_requirement(definition, arguments).risk
     covered_ids = dict.fromkeys(covered.step_id for covered, _ in covers)

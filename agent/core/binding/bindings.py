@@ -104,7 +104,8 @@ def _find_nodes(value: JsonValue) -> Iterator[dict[str, JsonValue]]:
     if isinstance(value, dict) and ("$from" in value or "$text" in value):
         yield value
         return
-    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for child in children:
         if isinstance(child, _CONTAINERS):
             yield from _find_nodes(child)
 

@@ -254,8 +254,9 @@ class Matcher:
                 return _combine([self._judge(branch, value, path) for branch in part])
             case _:
                 matches, why = self._judge(part, value, path)
-                excluded = (False, f"{_point(path)} is {_tell(value)}, which 'not' excludes") if matches else _MATCHES
-                return (None, why) if matches is None else excluded
+                if matches is None:
+                    return None, why
+                return (False, f"{_point(path)} is {_tell(value)}, which 'not' excludes") if matches else _MATCHES
 
     def _judge_entries(self, node: JsonSchema, entries: list[JsonValue], path: str) -> list[Verdict]:
         numbered = enumerate(islice(entries, MAX_LOOKS + 1))

@@ -318,9 +318,17 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ParsingNeeded: the plan is large and has not been parsed yet.
         """
-        facts = msgspec.structs.asdict(self)
-        del facts["parsed"]
-        parse = partial(parse_plan, document, author=author, earlier_plan=earlier_plan, **facts)
+        parse = partial(
+            parse_plan,
+            document,
+            author=author,
+            tools=self.tools,
+            unavailable=self.unavailable,
+            max_steps=self.max_steps,
+            earlier=self.earlier,
+            earlier_plan=earlier_plan,
+            goal_and_inputs=self.goal_and_inputs,
+        )
         if not exceeds(document, MAX_VALUES, MAX_CHARS):
             return parse()
         try:
