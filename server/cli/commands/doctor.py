@@ -32,7 +32,7 @@ from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home
 from planwarden.server.settings.models import build_model
-from planwarden.server.telemetry.logs import STALL_WARNING_S, describe_stalls, read_stalls
+from planwarden.server.telemetry.stalls import STALL_WARNING_S, describe_stalls, read_stalls
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WORDS

@@ -15,8 +15,8 @@ from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.server.api.runtime import StorePeers
 from planwarden.server.api.waiting import describe_missing
-from planwarden.server.telemetry import logs
-from planwarden.server.telemetry.logs import STALLS_FILE, Stalls, StallWatch, describe_stalls, read_stalls
+from planwarden.server.telemetry import stalls
+from planwarden.server.telemetry.stalls import STALLS_FILE, Stalls, StallWatch, describe_stalls, read_stalls
 from planwarden.storage.sql.processes import ProcessFacts, ProcessRegistry
 from tests.harness.ledger import Ledger as EffectLedger
 from tests.kit import Ledger, MemoryStore, Registry, Tool, apply, ev, first_only, plan, requirement, tool_step, warden
@@ -151,7 +151,7 @@ def test_a_stall_is_logged_told_from_a_stop_and_kept_where_that_is_possible(
 
 def test_the_file_is_bounded_and_damage_in_it_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / STALLS_FILE
-    path.write_bytes(b"not JSON\n[1]\n" + b"x" * logs.MAX_STALLS_BYTES)
+    path.write_bytes(b"not JSON\n[1]\n" + b"x" * stalls.MAX_STALLS_BYTES)
     watch = StallWatch(path)
     watch.note(0.3, 0.1, now=1.0, at=5.0)
     assert path.stat().st_size < 200
