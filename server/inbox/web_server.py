@@ -24,9 +24,10 @@ class HealthMiddleware:
         if scope["type"] != "http" or scope["path"] != HEALTH_PATH:
             await self._app(scope, receive, send)
             return
-        is_read = scope["method"] in ("GET", "HEAD")
-        refusal = PlainTextResponse(status_code=405, headers={"Allow": "GET, HEAD"})
-        await (PlainTextResponse("ok\n") if is_read else refusal)(scope, receive, send)
+        response = PlainTextResponse("ok\n")
+        if scope["method"] not in ("GET", "HEAD"):
+            response = PlainTextResponse(status_code=405, headers={"Allow": "GET, HEAD"})
+        await response(scope, receive, send)
 
 
 async def until_cancelled(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:

@@ -70,8 +70,8 @@ MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
 """If a form comes again within this time, the button was pressed twice; after that, the person wants another run."""
-CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
-CHANGED_SINCE = "The plan has changed since you looked at it. This page shows it as it is now; no schedule was added."
+NOT_STARTED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
+NOT_ADDED = "The plan has changed since you looked at it. This page shows it as it is now; no schedule was added."
 SHOWN_TIMES = 5
 DEFAULT_ZONE = "UTC"
 
@@ -92,10 +92,10 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         return earlier_response
     plan = await find_shown_plan(request.service, name)
     if isinstance(plan, PlanFault):
-        return await _render_plan(request, plan, Remark(CHANGED, 409))
+        return await _render_plan(request, plan, Remark(NOT_STARTED, 409))
     if request.form_value("digest") != plan.digest:
         filled = keep_texts(plan.inputs, request.form_values())
-        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=filled)
+        return await _render_plan(request, plan, Remark(NOT_STARTED, 409), filled=filled)
     form = fill_inputs_form(plan.inputs, request.form_values())
     if not form.is_usable:
         return await _render_plan(request, plan, build_fault_remark(form), filled=form)
@@ -113,7 +113,7 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         execution = await request.service.run_plan(name, start, shown_digest=plan.digest)
     except (PlanChanged, UnknownPlan):
         now = await find_shown_plan(request.service, name)
-        return await _render_plan(request, now, Remark(CHANGED, 409), filled=form)
+        return await _render_plan(request, now, Remark(NOT_STARTED, 409), filled=form)
     except UsageError as error:
         text = f"{shorten_text(capitalize(error.message), WHOLE_CHARS)} Nothing was started."
         return await _render_plan(request, plan, Remark(text, http_status(error), "bad"), filled=form)
@@ -228,7 +228,7 @@ async def add_schedule(request: InboxRequest) -> Response:
     plan = await _find_plan(request)
     typed = keep_texts(plan.inputs, request.form_values())
     if request.form_value("digest") != plan.digest:
-        return _render_form(request, plan, Remark(CHANGED_SINCE, 409), filled=typed)
+        return _render_form(request, plan, Remark(NOT_ADDED, 409), filled=typed)
     cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
     times, faults = _find_times(request, cron, zone)
     form = fill_inputs_form(plan.inputs, request.form_values())

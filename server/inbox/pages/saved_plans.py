@@ -126,12 +126,18 @@ async def show_schedule(request: InboxRequest) -> Response:
     return await _render_schedule(request)
 
 
-@ROUTES.form("/schedules/{schedule_id}/pause", "/schedules/{schedule_id}/resume")
-async def pause_or_resume_schedule(request: InboxRequest) -> Response:
+@ROUTES.form("/schedules/{schedule_id}/pause")
+async def pause_schedule(request: InboxRequest) -> Response:
     book, schedule = await _find(request)
-    is_pause = request.http.url.path.endswith("/pause")
-    await (book.pause if is_pause else book.resume)(schedule.schedule_id)
-    return request.redirect(f"/schedules/{schedule.schedule_id}?did={'paused' if is_pause else 'resumed'}")
+    await book.pause(schedule.schedule_id)
+    return request.redirect(f"/schedules/{schedule.schedule_id}?did=paused")
+
+
+@ROUTES.form("/schedules/{schedule_id}/resume")
+async def resume_schedule(request: InboxRequest) -> Response:
+    book, schedule = await _find(request)
+    await book.resume(schedule.schedule_id)
+    return request.redirect(f"/schedules/{schedule.schedule_id}?did=resumed")
 
 
 @ROUTES.form("/schedules/{schedule_id}/run")

@@ -207,6 +207,7 @@ def check_uri(uri: str) -> None:
 def find_topic(uri: str) -> Topic | None:
     """Return the topic of a resource; None for a resource that planwarden does not change."""
     resource = find_resource(uri)
-    if resource is None or resource[0] == "plans" or resource[0] == "artifact":
+    if resource is None:
         return None
-    return Topic(resource[0], resource[1], uri)
+    kind, name = resource
+    return None if kind == "plans" or kind == "artifact" else Topic(kind, name, uri)

@@ -48,9 +48,8 @@ async def get_tool_schemas(request: ToolRequest) -> CallToolResult:
     required=("goal",),
 )
 async def create_plan(request: ToolRequest) -> CallToolResult:
-    return await request.wait_and_show(
-        await request.service.run_goal(request.arguments["goal"], request.start, plan_only=True)
-    )
+    execution = await request.service.run_goal(request.arguments["goal"], request.start, plan_only=True)
+    return await request.wait_and_show(execution)
 
 
 @mcp_tool(
@@ -62,7 +61,8 @@ async def create_plan(request: ToolRequest) -> CallToolResult:
     required=("goal",),
 )
 async def run_goal(request: ToolRequest) -> CallToolResult:
-    return await request.wait_and_show(await request.service.run_goal(request.arguments["goal"], request.start))
+    execution = await request.service.run_goal(request.arguments["goal"], request.start)
+    return await request.wait_and_show(execution)
 
 
 @mcp_tool(
@@ -80,7 +80,8 @@ async def run_goal(request: ToolRequest) -> CallToolResult:
     "shows_app",
 )
 async def execute_plan(request: ToolRequest) -> CallToolResult:
-    return await request.wait_and_show(await request.service.execute_plan(request.arguments.get("plan"), request.start))
+    execution = await request.service.execute_plan(request.arguments.get("plan"), request.start)
+    return await request.wait_and_show(execution)
 
 
 @mcp_tool(
@@ -91,7 +92,8 @@ async def execute_plan(request: ToolRequest) -> CallToolResult:
     required=("name",),
 )
 async def run_plan(request: ToolRequest) -> CallToolResult:
-    return await request.wait_and_show(await request.service.run_plan(request.arguments["name"], request.start))
+    execution = await request.service.run_plan(request.arguments["name"], request.start)
+    return await request.wait_and_show(execution)
 
 
 @mcp_tool(
