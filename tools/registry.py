@@ -210,7 +210,8 @@ class Registry:
     async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
     ) -> JsonValue | ResultWithArtifacts | Suspend:
-        return await self._run(name, partial(self._find_tool(name, context).call, arguments, context))
+        tool = self._find_tool(name, context)
+        return await self._run(name, lambda: tool.call(arguments, context))
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext

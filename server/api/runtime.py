@@ -134,7 +134,8 @@ class StorePeers:
         """Do nothing: on a shared store, each process publishes its tools."""
 
     def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
-        return all(self._current.get(d.name, d.digest) == d.digest for d in filter(None, map(tools.get, names)))
+        definitions = [definition for name in names if (definition := tools.get(name)) is not None]
+        return all(self._current.get(each.name, each.digest) == each.digest for each in definitions)
 
     async def refresh(self, owner: str | None = None) -> None:
         """Read what the living processes have published. `owner` is this process; None if it publishes nothing.
