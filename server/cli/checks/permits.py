@@ -1,4 +1,4 @@
-"""The checks of `doctor` on what can run unasked (grants, rules, hosts, gates) and on who may answer questions."""
+"""The checks of `doctor` on what may run and who may answer: grants, rules, guarded hosts, gates, the passphrase."""
 
 import os
 from collections.abc import Iterator, Mapping
