@@ -75,7 +75,7 @@ def handle_gate(arguments: Namespace) -> int:
     settings = read_settings(arguments)
     server_settings = settings.tables.servers.get(name, ServerSettings())
     if words:
-        environment = serving.list_environment(os.environ)
+        environment = import_module("planwarden.server.gate.upstream").list_environment(os.environ)
         config = build_gated_config(name, words, Path.cwd(), server_settings, environment)
     else:
         config = build_remote_config(name, url, server_settings, settings.servers.configs)
