@@ -47,7 +47,7 @@ from planwarden.server.guard.hook_client import (
 )
 from planwarden.server.guard.protected_paths import FILES_OF_PATCH
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.rules import read_promises
+from planwarden.server.settings.promises import read_promises
 from planwarden.storage.hosts import KEEP_SESSIONS_S, HostSession, TrustedFolder
 from planwarden.storage.sql.records import RecordStore, RecordTransaction
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName

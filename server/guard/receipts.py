@@ -9,7 +9,7 @@ import msgspec
 from planwarden.agent.common.errors import InvalidArguments, count_of
 from planwarden.server.guard.done import judge_session, list_calls
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.rules import read_folder_file
+from planwarden.server.settings.promises import read_folder_file
 from planwarden.storage.hosts import HostSession, TrustedFolder
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import PromiseVerdict, describe_call, format_time

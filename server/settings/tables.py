@@ -17,7 +17,8 @@ from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotifySettings, Variable, read_key
 from planwarden.server.settings.faults import Table
 from planwarden.server.settings.options import LoopOptions
-from planwarden.server.settings.rules import MAX_RULES, PromiseList, PromiseSettings, RuleSettings
+from planwarden.server.settings.promises import PromiseList, PromiseSettings
+from planwarden.server.settings.rules import MAX_RULES, RuleSettings
 from planwarden.server.telemetry.settings import LoggingTable, OtelTable
 from planwarden.tools.downstream.config import ServerSettings
 

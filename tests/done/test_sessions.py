@@ -14,7 +14,7 @@ import pytest
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.done import read_transcript
-from planwarden.server.settings.rules import read_promises
+from planwarden.server.settings.promises import read_promises
 from planwarden.tools.guarded.promises import judge_promises
 from tests.requirements import requirement
 

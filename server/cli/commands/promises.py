@@ -20,7 +20,7 @@ from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, wr
 from planwarden.server.guard.done import read_transcript
 from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
 from planwarden.server.settings.configuration import FILE
-from planwarden.server.settings.rules import PROMISES_FILE, read_folder_file, read_promises
+from planwarden.server.settings.promises import PROMISES_FILE, read_folder_file, read_promises
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.hosts import HostSession, TrustedFolder
 from planwarden.storage.opening import CompleteStore

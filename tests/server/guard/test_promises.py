@@ -21,7 +21,7 @@ from planwarden.server.guard.done import DoneKeeper, StopDecision, build_failure
 from planwarden.server.guard.hook_files import build_done_entry
 from planwarden.server.guard.receipts import build_receipt
 from planwarden.server.main import main
-from planwarden.server.settings.rules import read_promises
+from planwarden.server.settings.promises import read_promises
 from planwarden.storage.hosts import TrustedFolder
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import CallPattern, Promise, RecordedCall, judge_promises
