@@ -151,7 +151,12 @@ def summarise(seconds: list[float]) -> dict[str, float]:
     return {"p50_ms": round(statistics.median(seconds[WARM:]) * 1e3, 2), "p99_ms": round(parts[98] * 1e3, 2)}
 
 
-MEASURES = {"call": measure_calls, "start": measure_starts, "effect": measure_forms, "held": measure_memory}
+MEASURES = {
+    "call": measure_calls,
+    "start": measure_starts,
+    "effect": measure_forms,
+    "held": measure_memory,
+}
 
 
 if __name__ == "__main__":

@@ -48,7 +48,10 @@ COUNTS: dict[str, Callable[[Any], bool]] = {
     "delivered to a late caller": lambda job: job["late"] is not None,
     "jobs": lambda job: True,
 }
-TIMES = {"answer to effect, ms": "answered by another process", "new process to effect, ms": "answered after a restart"}
+TIMES = {
+    "answer to effect, ms": "answered by another process",
+    "new process to effect, ms": "answered after a restart",
+}
 
 
 @dataclass(frozen=True)

@@ -147,4 +147,9 @@ def providers() -> str:
     return table(("model", "extra", "key", "address", "another address"), rows)
 
 
-BLOCKS = {"planwarden.toml": toml, "planwarden.json": servers, "environment": environment, "providers": providers}
+BLOCKS = {
+    "planwarden.toml": toml,
+    "planwarden.json": servers,
+    "environment": environment,
+    "providers": providers,
+}

@@ -36,7 +36,10 @@ SEARCH_VARIABLE = "PLANWARDEN_SEARCH"
 KEY_VARIABLE = "PLANWARDEN_SEARCH_KEY"
 """The key for brave or tavily; to SearXNG it is sent as a bearer token."""
 
-_DEFAULT_BASE_URLS: dict[Provider, str] = {"brave": "https://api.search.brave.com", "tavily": "https://api.tavily.com"}
+_DEFAULT_BASE_URLS: dict[Provider, str] = {
+    "brave": "https://api.search.brave.com",
+    "tavily": "https://api.tavily.com",
+}
 HOW_TO_CONFIGURE = (
     "set PLANWARDEN_SEARCH to searxng:https://your-searxng-host, brave or tavily, "
     "and for the last two PLANWARDEN_SEARCH_KEY to the API key"
