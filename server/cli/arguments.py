@@ -75,9 +75,9 @@ class CommandParser(argparse.ArgumentParser):
             options.setdefault("default", [])
         return self.note(super().add_argument(*words, **options))
 
-    def take(self, form: str, text: str, **how: Any) -> argparse.Action:
-        """Add and return an argument; `form` names it, as in `--days N`. One without metavar or choices is a switch."""
-        name, _, metavar = form.partition(" ")
+    def declare(self, usage: str, text: str, **how: Any) -> argparse.Action:
+        """Add and return an argument, named as in `--days N`. One without metavar or choices is a switch."""
+        name, _, metavar = usage.partition(" ")
         if metavar:
             how["metavar"] = metavar
         elif "choices" not in how:
@@ -108,25 +108,25 @@ class CommandParser(argparse.ArgumentParser):
         self.add_options(argparse.SUPPRESS, uses_servers=uses_servers)
         self.set_defaults(handler=handler, json=False, needs_home=needs_home, speaks_protocol=False)
         if has_json:
-            self.take("--json", "print one JSON document on standard output")
+            self.declare("--json", "print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
         """Add the common options. Commands pass `SUPPRESS`, so that no default replaces an option given before them."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
-        self.take("--home DIR", text, type=read_path, default=default)
+        self.declare("--home DIR", text, type=read_path, default=default)
         text = (
             "postgresql://USER@HOST/DATABASE or sqlite:///FILE; default: PLANWARDEN_STORE, else planwarden.toml, else "
             "planwarden.db in the home"
         )
-        self.take("--store URL", text, default=default)
+        self.declare("--store URL", text, default=default)
         text = (
             "caller, scripted:FILE, or a provider's model, such as anthropic:NAME; "
             "default: PLANWARDEN_MODEL, else planwarden.toml, else caller"
         )
-        self.take("--model", text, action="store", default=default)
+        self.declare("--model MODEL", text, default=default)
         if uses_servers:
             text = "downstream servers; default: planwarden.json in the home"
-            self.take("--mcp-config FILE", text, type=read_path, default=default)
+            self.declare("--mcp-config FILE", text, type=read_path, default=default)
 
     def take_rest(self, name: str, metavar: str, text: str) -> None:
         """Store the words after `--` as `name`, and read none of them as an option or a command."""

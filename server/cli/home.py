@@ -54,13 +54,13 @@ def run_with(context: AbstractAsyncContextManager[Resource], work: Callable[[Res
 
 def add_plan_arguments(parser: CommandParser) -> None:
     """Add the arguments that name a plan and its inputs."""
-    parser.take("plan PLAN", "name of a saved plan, or the file of any plan, or - for JSON on standard input")
+    parser.declare("plan PLAN", "name of a saved plan, or the file of any plan, or - for JSON on standard input")
     add_inputs(parser, "an input; the value is JSON, or text where the plan takes text")
 
 
 def add_inputs(parser: CommandParser, meaning: str) -> None:
-    parser.take("--input NAME=VALUE", meaning, action="append", default=[])
-    parser.take("--inputs FILE", "file with inputs as one object, YAML or JSON; --input adds to it")
+    parser.declare("--input NAME=VALUE", meaning, action="append", default=[])
+    parser.declare("--inputs FILE", "file with inputs as one object, YAML or JSON; --input adds to it")
 
 
 class GivenPlan(msgspec.Struct, frozen=True):

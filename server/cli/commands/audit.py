@@ -36,14 +36,14 @@ Result = TypeVar("Result")
 
 def add_audit(parser: CommandParser) -> None:
     show = parser.add_command("show", handle_show, "Show the record, oldest first.")
-    show.take("--thread THREAD", "only the rows of this thread")
-    show.take("--limit N", "rows, at most 500; default %(default)s", type=int, default=50)
-    show.take("--cursor", "continue after the page that printed this cursor", action="store")
+    show.declare("--thread THREAD", "only the rows of this thread")
+    show.declare("--limit N", "rows, at most 500; default %(default)s", type=int, default=50)
+    show.declare("--cursor CURSOR", "continue after the page that printed this cursor")
     text = "Check that the record is whole and agrees with everything stored."
     verification = parser.add_command("verify", handle_verify, text)
-    verification.take("--head HEAD", "the head that an earlier verify or export printed")
+    verification.declare("--head HEAD", "the head that an earlier verify or export printed")
     writing = parser.add_command("export", handle_export, "Write the record as JSON lines.", has_json=False)
-    writing.take("file FILE", "a new file, or - for standard output", type=read_path)
+    writing.declare("file FILE", "a new file, or - for standard output", type=read_path)
 
 
 def handle_show(arguments: Namespace) -> int:

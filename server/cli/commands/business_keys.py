@@ -18,11 +18,11 @@ from planwarden.server.views.instants import format_instant
 
 def add_once(parser: CommandParser) -> None:
     listing = parser.add_command("list", handle_list, "List the newest calls that keep their key, 200 at most.")
-    listing.take("--tool TOOL", "only calls of this tool")
+    listing.declare("--tool TOOL", "only calls of this tool")
     forget = parser.add_command("forget", handle_forget, "Let a call with a key happen again; asks at the terminal.")
-    forget.take("tool TOOL", "name of the tool")
+    forget.declare("tool TOOL", "name of the tool")
     text = "a value of the key, by its pointer; JSON, or text where the call had text"
-    forget.take("--key NAME=VALUE", text, action="append", required=True)
+    forget.declare("--key NAME=VALUE", text, action="append", required=True)
 
 
 def handle_list(arguments: Namespace) -> int:

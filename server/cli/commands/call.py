@@ -26,11 +26,11 @@ MAX_LINES = 200
 
 def add_call(parser: CommandParser) -> None:
     parser.handle(handle_call, uses_servers=True)
-    parser.take("tool TOOL", "name of the tool, as `planwarden tools` lists it")
+    parser.declare("tool TOOL", "name of the tool, as `planwarden tools` lists it")
     text = "an argument; the value is JSON, or text where the tool takes text"
-    parser.take("--arg NAME=VALUE", text, action="append", default=[])
-    parser.take("--json-args JSON", "all arguments as one JSON object; --arg adds to it")
-    parser.take("--yes", "as for run")
+    parser.declare("--arg NAME=VALUE", text, action="append", default=[])
+    parser.declare("--json-args JSON", "all arguments as one JSON object; --arg adds to it")
+    parser.declare("--yes", "as for run")
 
 
 def handle_call(arguments: Namespace) -> int:

@@ -30,9 +30,9 @@ GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
 def add_cancel(parser: CommandParser) -> None:
     parser.handle(handle_cancel, uses_servers=True)
     text = "its threadId, or the beginning of one; without it, the command only lists what can be cancelled"
-    parser.take("thread THREAD", text, nargs="?")
-    parser.take("--reason TEXT", "reason for the record")
-    parser.take("--yes", "do not ask; otherwise a terminal asks first when a call may have changed something")
+    parser.declare("thread THREAD", text, nargs="?")
+    parser.declare("--reason TEXT", "reason for the record")
+    parser.declare("--yes", "do not ask; otherwise a terminal asks first when a call may have changed something")
 
 
 def handle_cancel(arguments: Namespace) -> int:

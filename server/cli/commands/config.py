@@ -29,12 +29,12 @@ VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL
 def add_config(parser: CommandParser) -> None:
     text = "Print the block for a host, ready to paste."
     block = parser.add_command("print", handle_print, text, has_json=False, needs_home=False)
-    block.take("host HOST", f"the host: {', '.join(CLIENTS)}", choices=sorted(CLIENTS))
+    block.declare("host HOST", f"the host: {', '.join(CLIENTS)}", choices=sorted(CLIENTS))
 
 
 def add_completion(parser: CommandParser) -> None:
     parser.handle(handle_completion, has_json=False, needs_home=False)
-    parser.take("shell SHELL", f"the shell: {', '.join(SHELLS)}", choices=SHELLS)
+    parser.declare("shell SHELL", f"the shell: {', '.join(SHELLS)}", choices=SHELLS)
 
 
 def handle_completion(arguments: Namespace) -> int:

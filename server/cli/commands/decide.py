@@ -50,15 +50,15 @@ DecisionResult = tuple[ExecutionState, bool]
 def add_approve(parser: CommandParser) -> None:
     parser.handle(handle_approve, uses_servers=True)
     text = "id of the question, or the beginning of it; default: all open questions, one by one"
-    parser.take("suspension QUESTION", text, nargs="?")
-    parser.take("--code CODE", "where there is no terminal: a code from `planwarden inbox`")
-    parser.take("--digest DIGEST", "with --code: digest of the question that you read")
+    parser.declare("suspension QUESTION", text, nargs="?")
+    parser.declare("--code CODE", "where there is no terminal: a code from `planwarden inbox`")
+    parser.declare("--digest DIGEST", "with --code: digest of the question that you read")
 
 
 def add_reject(parser: CommandParser) -> None:
     parser.handle(handle_reject, uses_servers=True)
-    parser.take("suspension QUESTION", "id of the question, or the beginning of it")
-    parser.take("--reason TEXT", "reason that the model receives")
+    parser.declare("suspension QUESTION", "id of the question, or the beginning of it")
+    parser.declare("--reason TEXT", "reason that the model receives")
 
 
 def handle_approve(arguments: Namespace) -> int:

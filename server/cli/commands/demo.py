@@ -45,7 +45,7 @@ REPORTS = {
 
 def add_demo(parser: CommandParser) -> None:
     parser.handle(handle_demo, needs_home=False)
-    parser.take("--yes", "answer the confirmation with yes")
+    parser.declare("--yes", "answer the confirmation with yes")
 
 
 def handle_demo(arguments: Namespace) -> int:

@@ -45,8 +45,8 @@ PROBE_BYTES = 4096
 
 def add_doctor(parser: CommandParser) -> None:
     parser.handle(handle_doctor, uses_servers=True, needs_home=False)
-    parser.take("--replay", "also check that this version can continue every stored execution")
-    parser.take("--all", "with --replay: check finished executions as well")
+    parser.declare("--replay", "also check that this version can continue every stored execution")
+    parser.declare("--all", "with --replay: check finished executions as well")
 
 
 def handle_doctor(arguments: Namespace) -> int:

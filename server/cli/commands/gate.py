@@ -27,7 +27,7 @@ def add_gate(parser: CommandParser) -> None:
     parser.handle(handle_gate, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
     text = "name of the server in rules and on pages, where its tools are NAME_TOOL; default: after its program"
-    parser.take("--name NAME", text)
+    parser.declare("--name NAME", text)
     for name, text in (
         ("install", "Show the change that puts a host's servers behind the gate, ask, and write it."),
         ("uninstall", "Show the change that removes the gate from a host's servers, ask, and write it."),
@@ -36,11 +36,11 @@ def add_gate(parser: CommandParser) -> None:
         # `_handle_hosts` imports the module of these commands, which a gate that serves does not need.
         changing = parser.add_command(name, partial(_handle_hosts, name), text, needs_home=False)
         if name != "status":
-            changing.take("host HOST", f"the host: {', '.join(HOSTS)}", choices=HOSTS)
-            changing.take("servers SERVER", "names of servers; default: all", nargs="*")
-            changing.take("--yes", "do not ask; needed without a terminal")
-        changing.take("--project", "of the project of the working directory; default: of this user")
-    parser.take("--upstream URL", "the address of the server, which speaks Streamable HTTP")
+            changing.declare("host HOST", f"the host: {', '.join(HOSTS)}", choices=HOSTS)
+            changing.declare("servers SERVER", "names of servers; default: all", nargs="*")
+            changing.declare("--yes", "do not ask; needed without a terminal")
+        changing.declare("--project", "of the project of the working directory; default: of this user")
+    parser.declare("--upstream URL", "the address of the server, which speaks Streamable HTTP")
     text = (
         "the command of the server with its arguments, behind two hyphens; without it and without --upstream, all "
         "servers of planwarden.json"

@@ -29,21 +29,21 @@ _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 def add_grant(parser: CommandParser) -> None:
     listing = parser.add_command("list", handle_list, "List standing approvals.")
-    listing.take("--open", "only those that a call can still use")
+    listing.declare("--open", "only those that a call can still use")
     add = parser.add_command("add", handle_add, "Allow calls of a tool in advance; asks at the terminal.")
-    add.take("tool TOOL", "name of the tool, as `planwarden tools` lists it")
-    add.take("--arg NAME=VALUE", "a value that the call must have", action="append", default=[])
+    add.declare("tool TOOL", "name of the tool, as `planwarden tools` lists it")
+    add.declare("--arg NAME=VALUE", "a value that the call must have", action="append", default=[])
     text = "an argument that may have any value or be absent; an argument that is named nowhere must be absent"
-    add.take("--any NAME", text, action="append", default=[])
-    add.take("--any-other", "like --any, for all other arguments of the tool")
-    add.take("--uses N", "number of calls, at most 1000", type=int)
-    add.take("--plan NAME", "only for runs of this saved plan, as it is now")
-    add.take("--step ID", "with --plan: only for the calls that the plan writes in this step")
-    add.take("--uses-per-day N", "with --plan: number of calls on each calendar day in UTC, at most 1000", type=int)
-    add.take("--for TIME", "duration: 30m, 2h, 90d; at most 8h, or 90d with --plan", dest="duration", required=True)
-    add.take("--owner NAME", "only for executions of this principal")
+    add.declare("--any NAME", text, action="append", default=[])
+    add.declare("--any-other", "like --any, for all other arguments of the tool")
+    add.declare("--uses N", "number of calls, at most 1000", type=int)
+    add.declare("--plan NAME", "only for runs of this saved plan, as it is now")
+    add.declare("--step ID", "with --plan: only for the calls that the plan writes in this step")
+    add.declare("--uses-per-day N", "with --plan: number of calls on each calendar day in UTC, at most 1000", type=int)
+    add.declare("--for TIME", "duration: 30m, 2h, 90d; at most 8h, or 90d with --plan", dest="duration", required=True)
+    add.declare("--owner NAME", "only for executions of this principal")
     revoke = parser.add_command("revoke", handle_revoke, "End a standing approval now.", has_json=False)
-    revoke.take("grant GRANT", "id of the grant, or the beginning of it")
+    revoke.declare("grant GRANT", "id of the grant, or the beginning of it")
 
 
 def handle_list(arguments: Namespace) -> int:

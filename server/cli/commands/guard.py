@@ -64,17 +64,17 @@ def add_guard(parser: CommandParser) -> None:
     text = "Show planwarden's lines in the host's file, ask, and remove them."
     changes.append(parser.add_command("uninstall", uninstall, text, needs_home=False))
     for command in changes:
-        command.take("host HOST", f"the host: {', '.join(hosts)}", choices=hosts)
-        command.take("--project", "in the project of the working directory; default: for this user")
-        command.take("--yes", "do not ask before writing; needed without a terminal")
+        command.declare("host HOST", f"the host: {', '.join(hosts)}", choices=hosts)
+        command.declare("--project", "in the project of the working directory; default: for this user")
+        command.declare("--yes", "do not ask before writing; needed without a terminal")
     text = "Run each hook as its host would, then with broken programs in its place, and say what the host does."
     status = parser.add_command("status", show_status, text, needs_home=False)
-    status.take("--project", "of the project of the working directory; default: of this user")
+    status.declare("--project", "of the project of the working directory; default: of this user")
     text = "Show the promises of the working directory, ask at the terminal, and hold hosts to them from then on."
     parser.add_command("trust-folder", trust_folder, text, has_json=False, needs_home=False)
     text = "Read the event of a host's hook from standard input, and print the answer."
     hook = parser.add_command("hook", handle_hook, text, has_json=False, needs_home=False)
-    hook.take("host HOST", "the host that asks")
+    hook.declare("host HOST", "the host that asks")
 
 
 def handle_hook(arguments: Namespace) -> int:

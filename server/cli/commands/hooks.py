@@ -34,9 +34,9 @@ REFUSED = (
 def add_hook(parser: CommandParser) -> None:
     text = "Sign a message with the secret of a hook, send it to the running server, and show what it answers."
     send = parser.add_command("send", handle_send, text)
-    send.take("hook NAME", "name of the hook in planwarden.toml")
-    send.take("event JSON", "the message, which is the input `event` of the hook's plan")
-    send.take("--url URL", "address of the server; default %(default)s", default="http://127.0.0.1:8765")
+    send.declare("hook NAME", "name of the hook in planwarden.toml")
+    send.declare("event JSON", "the message, which is the input `event` of the hook's plan")
+    send.declare("--url URL", "address of the server; default %(default)s", default="http://127.0.0.1:8765")
 
 
 def handle_send(arguments: Namespace) -> int:

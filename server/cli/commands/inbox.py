@@ -37,8 +37,8 @@ LOOK_AGAIN_S = 0.1
 
 def add_inbox(parser: CommandParser) -> None:
     parser.handle(handle_inbox)
-    parser.take("--as NAME", "name of the person who decides; default: the user name", dest="name")
-    parser.take("--no-open", "only print the link and the code")
+    parser.declare("--as NAME", "name of the person who decides; default: the user name", dest="name")
+    parser.declare("--no-open", "only print the link and the code")
     other = parser.add_mutually_exclusive_group()
     for flag, meaning in (
         ("--end-sessions", "log every browser out and void every code"),

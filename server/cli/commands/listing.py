@@ -43,15 +43,15 @@ SWITCHES = ("executions", "calls")
 
 def add_list(parser: CommandParser) -> None:
     parser.handle(handle_list, uses_servers=True)
-    parser.take("--limit N", "number of lines, at most 100; default %(default)s", type=int, default=20)
-    parser.take("--cursor", "continue after the page that printed this cursor", action="store")
-    parser.take("--executions", "list executions, the newest activity first; the options below do so too")
-    parser.take("--calls", "list only executions that are calls through a gate, with arguments and results")
-    parser.take("--search WORDS", "only those with each word in goal, saved plan, thread or id")
-    parser.take("--state", "only those in this state", choices=tuple(STATUSES))
-    parser.take("--tool TOOL", "only those that name this tool")
-    parser.take("--host NAME", "only those that this program asked for, as it names itself")
-    parser.take("--plan NAME", "only the runs of this saved plan")
+    parser.declare("--limit N", "number of lines, at most 100; default %(default)s", type=int, default=20)
+    parser.declare("--cursor CURSOR", "continue after the page that printed this cursor")
+    parser.declare("--executions", "list executions, the newest activity first; the options below do so too")
+    parser.declare("--calls", "list only executions that are calls through a gate, with arguments and results")
+    parser.declare("--search WORDS", "only those with each word in goal, saved plan, thread or id")
+    parser.declare("--state", "only those in this state", choices=tuple(STATUSES))
+    parser.declare("--tool TOOL", "only those that name this tool")
+    parser.declare("--host NAME", "only those that this program asked for, as it names itself")
+    parser.declare("--plan NAME", "only the runs of this saved plan")
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -47,9 +47,9 @@ OpenUrl = Callable[[str], Awaitable[None]]
 
 def add_login(parser: CommandParser) -> None:
     parser.handle(handle_login, has_json=False, uses_servers=True)
-    parser.take("server SERVER", "name of the server in planwarden.json")
-    parser.take("--no-open", "only print the address")
-    parser.take("--forget", "instead delete the stored login")
+    parser.declare("server SERVER", "name of the server in planwarden.json")
+    parser.declare("--no-open", "only print the address")
+    parser.declare("--forget", "instead delete the stored login")
 
 
 def handle_login(arguments: Namespace) -> int:

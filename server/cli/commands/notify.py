@@ -21,7 +21,7 @@ from planwarden.storage.clock import SystemClock
 
 def add_notify(parser: CommandParser) -> None:
     test = parser.add_command("test", handle_test, "Send a test notification now.")
-    test.take("--channel NAME", "send it only to this channel; default: to every channel")
+    test.declare("--channel NAME", "send it only to this channel; default: to every channel")
 
 
 def handle_test(arguments: Namespace) -> int:

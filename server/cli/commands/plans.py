@@ -46,7 +46,7 @@ def add_check(parser: CommandParser) -> None:
 def add_plans(parser: CommandParser) -> None:
     parser.handle(handle_list)
     show = parser.add_command("show", handle_show, "Show a saved plan: what it takes, and its steps.")
-    show.take("name NAME", "name of the plan")
+    show.declare("name NAME", "name of the plan")
     for name, handler, text in (
         ("check", handle_check, "Check a plan as `planwarden check` does. Nothing runs."),
         ("graph", handle_graph, "Print the graph of a plan as Mermaid text. Nothing runs."),
@@ -54,8 +54,8 @@ def add_plans(parser: CommandParser) -> None:
         add_plan_arguments(parser.add_command(name, handler, text, uses_servers=True))
     text = "Make a saved plan from a finished run; values of its goal become inputs."
     keep = parser.add_command("keep", handle_keep, text)
-    keep.take("thread THREAD", "its threadId, or the beginning of one")
-    keep.take("name NAME", "name of the new plan: letters, digits, - and _, at most 64")
+    keep.declare("thread THREAD", "its threadId, or the beginning of one")
+    keep.declare("name NAME", "name of the new plan: letters, digits, - and _, at most 64")
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -34,15 +34,15 @@ def add_promises(parser: CommandParser) -> None:
     parser.handle(handle_list)
     text = "Judge a recorded session: JSON lines, each an event of a host's hook."
     check = parser.add_command("check", handle_check, text)
-    check.take("transcript TRANSCRIPT", "the file", type=read_path)
-    check.take("--host", "the host of lines that name none; default %(default)s", action="store", default="claude-code")
+    check.declare("transcript TRANSCRIPT", "the file", type=read_path)
+    check.declare("--host HOST", "the host of lines that name none; default %(default)s", default="claude-code")
 
 
 def add_receipt(parser: CommandParser) -> None:
     parser.handle(handle_receipt)
     text = "the host's id of the session, or the beginning of the id; default: the newest session"
-    parser.take("session SESSION", text, nargs="?", default="")
-    parser.take("--markdown", "as Markdown, for a pull request")
+    parser.declare("session SESSION", text, nargs="?", default="")
+    parser.declare("--markdown", "as Markdown, for a pull request")
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -77,12 +77,12 @@ class _CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
 def add_rules(parser: CommandParser) -> None:
     parser.handle(handle_list)
     check = parser.add_command("check", handle_check, "Say which rule decides about a call, and why. Nothing runs.")
-    check.take("tool TOOL", "name of the tool, or HOST/TOOL for a tool of a host")
-    check.take("--arg NAME=VALUE", "same as for `call`", action="append", default=[])
-    check.take("--json-args JSON", "same as for `call`")
+    check.declare("tool TOOL", "name of the tool, or HOST/TOOL for a tool of a host")
+    check.declare("--arg NAME=VALUE", "same as for `call`", action="append", default=[])
+    check.declare("--json-args JSON", "same as for `call`")
     text = "Say what the present rules would have done with the calls in the log. Nothing runs."
     replay = parser.add_command("replay", handle_replay, text)
-    replay.take("--days N", "calls of the last N days; default %(default)s", type=read_count, default=30)
+    replay.declare("--days N", "calls of the last N days; default %(default)s", type=read_count, default=30)
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -31,28 +31,28 @@ def add_run(parser: CommandParser) -> None:
         "approve every call and confirmation except critical ones and, without a terminal, dangerous ones; forms are "
         "still asked"
     )
-    parser.take("--yes", text)
-    parser.take("--rehearse", "only call what reads, and show what every other call would do and whom it would ask")
+    parser.declare("--yes", text)
+    parser.declare("--rehearse", "only call what reads, and show what every other call would do and whom it would ask")
     text = "idempotency key, 1 to 200 characters; a second run with the same key goes on with the first one"
-    parser.take("--key KEY", text)
+    parser.declare("--key KEY", text)
 
 
 def add_run_goal(parser: CommandParser) -> None:
     parser.handle(handle_run_goal, uses_servers=True)
-    parser.take("goal GOAL", "the goal, as one argument")
-    parser.take("--yes", "as for run")
-    parser.take("--key KEY", "as for run")
+    parser.declare("goal GOAL", "the goal, as one argument")
+    parser.declare("--yes", "as for run")
+    parser.declare("--key KEY", "as for run")
 
 
 def add_retry(parser: CommandParser) -> None:
     parser.handle(handle_retry, uses_servers=True)
-    parser.take("thread THREAD", "its threadId, or the beginning of one")
-    parser.take("--from STEP", "run this step again, and everything that depends on it", dest="from_step")
-    parser.take("--plan PLAN", "another plan for the steps that are left, as for run")
+    parser.declare("thread THREAD", "its threadId, or the beginning of one")
+    parser.declare("--from STEP", "run this step again, and everything that depends on it", dest="from_step")
+    parser.declare("--plan PLAN", "another plan for the steps that are left, as for run")
     add_inputs(parser, "another value for an input; the others stay as they were. Written as for run")
     text = "idempotency key, 1 to 200 characters; a second retry with the same key goes on with the first one"
-    parser.take("--key KEY", text)
-    parser.take("--yes", "as for run")
+    parser.declare("--key KEY", text)
+    parser.declare("--yes", "as for run")
 
 
 def handle_run(arguments: Namespace) -> int:

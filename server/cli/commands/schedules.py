@@ -28,17 +28,17 @@ SHOWN_TICKS = 3
 
 def add_schedule(parser: CommandParser) -> None:
     add = parser.add_command("add", handle_add, "Start a saved plan at the times of a cron expression.")
-    add.take("plan PLAN", "name of the saved plan")
+    add.declare("plan PLAN", "name of the saved plan")
     text = "minute, hour, day of month, month and day of week, as one argument: '0 9 * * 1'"
-    add.take("--cron CRON", text, required=True)
-    add.take("--timezone ZONE", "IANA time zone, such as Europe/Berlin; default %(default)s", default="UTC")
+    add.declare("--cron CRON", text, required=True)
+    add.declare("--timezone ZONE", "IANA time zone, such as Europe/Berlin; default %(default)s", default="UTC")
     text = "an input of the plan; the value is JSON, or text where the plan takes text"
-    add.take("--input NAME=VALUE", text, action="append", default=[])
+    add.declare("--input NAME=VALUE", text, action="append", default=[])
     text = "what a tick does while the last run is unfinished: start nothing, or start after it; default %(default)s"
-    add.take("--overlap", text, choices=("skip", "queue"), default="skip")
+    add.declare("--overlap", text, choices=("skip", "queue"), default="skip")
     text = "what starts after a time without a server: the newest missed tick, or none; default %(default)s"
-    add.take("--missed", text, choices=("latest", "none"), default="latest")
-    add.take("--owner NAME", "principal to whom the runs belong; default %(default)s", default=LOCAL)
+    add.declare("--missed", text, choices=("latest", "none"), default="latest")
+    add.declare("--owner NAME", "principal to whom the runs belong; default %(default)s", default=LOCAL)
     parser.add_command("list", handle_list, "List schedules, their next times and their last ticks.")
     pause, resume = partial(_switch, ScheduleBook.pause), partial(_switch, ScheduleBook.resume)
     text = "Start a run now, as a tick would, and ask its questions here."
@@ -48,8 +48,8 @@ def add_schedule(parser: CommandParser) -> None:
         parser.add_command("remove", handle_remove, "Delete a schedule. Runs that it started go on."),
         now := parser.add_command("run-now", handle_run_now, text, uses_servers=True),
     ):
-        command.take("schedule SCHEDULE", "id of the schedule, or the beginning of it")
-    now.take("--yes", "as for run")
+        command.declare("schedule SCHEDULE", "id of the schedule, or the beginning of it")
+    now.declare("--yes", "as for run")
 
 
 def handle_add(arguments: Namespace) -> int:

@@ -26,16 +26,16 @@ own actions, and nobody is asked. Each such decision is recorded as `claimed`.
 def add_serve(parser: CommandParser) -> None:
     parser.handle(handle_serve, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
-    parser.take("--http", "serve Streamable HTTP instead, at /mcp, and each server of planwarden.json at /gate/NAME")
+    parser.declare("--http", "serve Streamable HTTP instead, at /mcp, and each server of planwarden.json at /gate/NAME")
     text = "address to listen on; one that other machines can reach needs tokens and allowed_hosts; default 127.0.0.1"
-    parser.take("--host", text, action="store")
-    parser.take("--port", "port to listen on; default 8765", action="store", type=_read_port)
-    parser.take(
+    parser.declare("--host HOST", text)
+    parser.declare("--port PORT", "port to listen on; default 8765", type=_read_port)
+    parser.declare(
         "--i-know-the-caller-can-approve-itself",
         "allow [approvals] trust_caller on an address that other machines can reach",
         dest="accepts_trust",
     )
-    parser.take(
+    parser.declare(
         "--role",
         "on a store that several processes share: front answers and runs nothing, worker is the command worker; "
         "default %(default)s",
@@ -47,7 +47,7 @@ def add_serve(parser: CommandParser) -> None:
 def add_worker(parser: CommandParser) -> None:
     parser.handle(handle_worker, has_json=False, uses_servers=True)
     text = "executions at a time, at most 10000; default %(default)s"
-    parser.take("--concurrency N", text, type=read_count, default=CONCURRENCY)
+    parser.declare("--concurrency N", text, type=read_count, default=CONCURRENCY)
 
 
 def _read_port(text: str) -> int:

@@ -47,7 +47,7 @@ def add_service(parser: CommandParser) -> None:
     text = "Print the file for a server of this home over HTTP."
     printing = parser.add_command("print", handle_print, text, has_json=False, needs_home=False)
     text = "systemd: a unit; launchd: an agent of this user; docker: a file for docker compose in a checkout"
-    printing.take("kind KIND", text, choices=tuple(HINTS))
+    printing.declare("kind KIND", text, choices=tuple(HINTS))
 
 
 def handle_print(arguments: Namespace) -> int:

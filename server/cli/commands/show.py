@@ -53,16 +53,16 @@ Moment = dict[str, JsonValue]
 def add_show(parser: CommandParser) -> None:
     parser.handle(handle_show, uses_servers=True)
     text = "a threadId, as `planwarden list` shows it, or the beginning of one; default: the newest"
-    parser.take("thread THREAD", text, nargs="?")
-    parser.take("--observations N", "also show the events after event N; 0 for all", type=int)
+    parser.declare("thread THREAD", text, nargs="?")
+    parser.declare("--observations N", "also show the events after event N; 0 for all", type=int)
     text = "show the execution as it was after this event; --observations 0 shows their numbers"
-    parser.take("--at SEQUENCE", text, type=int)
-    parser.take("--step STEP", "show this step alone; for a loop, the outcome of each item, page by page")
-    parser.take("--items-from N", "with --step: begin with this item, counted from 0", type=int)
-    parser.take("--limit N", "with --step: items, at most 1000; default %(default)s", type=int, default=100)
+    parser.declare("--at SEQUENCE", text, type=int)
+    parser.declare("--step STEP", "show this step alone; for a loop, the outcome of each item, page by page")
+    parser.declare("--items-from N", "with --step: begin with this item, counted from 0", type=int)
+    parser.declare("--limit N", "with --step: items, at most 1000; default %(default)s", type=int, default=100)
     text = "instead write its plan as a graph with the state of each step: text, svg or mermaid; default: text"
-    parser.take("--graph FORM", text, nargs="?", const="text", choices=GRAPH_FORMS)
-    parser.take("--artifact ID", "instead write one large result, complete and unchanged, to standard output")
+    parser.declare("--graph FORM", text, nargs="?", const="text", choices=GRAPH_FORMS)
+    parser.declare("--artifact ID", "instead write one large result, complete and unchanged, to standard output")
 
 
 def handle_show(arguments: Namespace) -> int:

@@ -23,19 +23,19 @@ DAY_S = 86_400.0
 
 def add_prune(parser: CommandParser) -> None:
     parser.handle(handle_prune)
-    parser.take("--days N", "delete those that have not changed for N days; default: [retention] days", type=int)
-    parser.take("--yes", "do not ask before deleting; needed without a terminal")
+    parser.declare("--days N", "delete those that have not changed for N days; default: [retention] days", type=int)
+    parser.declare("--yes", "do not ask before deleting; needed without a terminal")
 
 
 def add_backup(parser: CommandParser) -> None:
     parser.handle(handle_backup)
-    parser.take("file FILE", "a new file; an existing file is not overwritten", type=read_path)
+    parser.declare("file FILE", "a new file; an existing file is not overwritten", type=read_path)
 
 
 def add_move(parser: CommandParser) -> None:
     parser.handle(handle_move)
     text = "an empty PostgreSQL or a new file, named as for --store; run it again if it was interrupted"
-    parser.take("--to URL", text, required=True)
+    parser.declare("--to URL", text, required=True)
 
 
 def handle_prune(arguments: Namespace) -> int:

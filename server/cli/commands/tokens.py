@@ -17,13 +17,13 @@ from planwarden.storage.tokens import TokenRow, TokenStore
 
 def add_token(parser: CommandParser) -> None:
     add = parser.add_command("add", handle_add, "Make a token and show it once.")
-    add.take("name NAME", "its principal, who owns everything that is done with the token")
-    add.take("--days N", "valid for N days; default: until it is revoked", type=int)
+    add.declare("name NAME", "its principal, who owns everything that is done with the token")
+    add.declare("--days N", "valid for N days; default: until it is revoked", type=int)
     text = "caller: for MCP clients, the default; approver: for a person, and MCP refuses it"
-    add.take("--role", text, choices=("caller", "approver"), default="caller")
+    add.declare("--role", text, choices=("caller", "approver"), default="caller")
     parser.add_command("list", handle_list, "List tokens, without their secrets.")
     revoke = parser.add_command("revoke", handle_revoke, "End a token, or all tokens of a name.")
-    revoke.take("name TOKEN", "a name, for all of its tokens, or the id of one token")
+    revoke.declare("name TOKEN", "a name, for all of its tokens, or the id of one token")
 
 
 def handle_add(arguments: Namespace) -> int:

@@ -27,9 +27,9 @@ def add_tools(parser: CommandParser) -> None:
         "words to search for; best matches first. If QUERY is exactly a tool's name, "
         "its arguments and schemas are shown too"
     )
-    parser.take("query QUERY", text, nargs="*")
-    parser.take("--limit N", "number of tools, at most 100", type=int)
-    parser.take("--cursor", "continue after the page that printed this cursor", action="store")
+    parser.declare("query QUERY", text, nargs="*")
+    parser.declare("--limit N", "number of tools, at most 100", type=int)
+    parser.declare("--cursor CURSOR", "continue after the page that printed this cursor")
 
 
 def handle_tools(arguments: Namespace) -> int:

@@ -41,9 +41,9 @@ Additions = Mapping[str, Mapping[str, str]]
 
 def add_trust(parser: CommandParser) -> None:
     parser.handle(handle_trust, uses_servers=True)
-    parser.take("server SERVER", "name of the server in planwarden.json")
-    parser.take("tools TOOL", "only these tools, as planwarden or the server calls them; default: all", nargs="*")
-    parser.take("--yes", "do not ask before writing; needed without a terminal")
+    parser.declare("server SERVER", "name of the server in planwarden.json")
+    parser.declare("tools TOOL", "only these tools, as planwarden or the server calls them; default: all", nargs="*")
+    parser.declare("--yes", "do not ask before writing; needed without a terminal")
 
 
 def handle_trust(arguments: Namespace) -> int:
