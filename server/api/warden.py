@@ -27,11 +27,11 @@ from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home, build_observer
 from planwarden.server.api.limits import check_wait, copy_mapping
 from planwarden.server.api.service import Service
+from planwarden.server.api.stalls import STALLS_FILE, StallWatch
 from planwarden.server.api.tools import search_tools
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import ProcessRole, Settings, load_settings
 from planwarden.server.settings.models import build_model
-from planwarden.server.telemetry.stalls import STALLS_FILE, StallWatch
 from planwarden.server.views.execution import Execution, ask_for_person
 from planwarden.server.views.listing import SavedPlanLine
 from planwarden.server.views.suspension import SuspensionPage, name_program

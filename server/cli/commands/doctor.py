@@ -19,6 +19,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.core.execution.notifications import SUBSCRIBABLE
+from planwarden.server.api.stalls import STALL_WARNING_S, describe_stalls, read_stalls
 from planwarden.server.cli.arguments import CommandParser, describe_missing_home, is_home_named, read_settings
 from planwarden.server.cli.checks.permits import check_gates, check_grants, check_guard, check_passphrase, check_rules
 from planwarden.server.cli.checks.plans import check_hooks, check_plans, check_schedules
@@ -32,7 +33,6 @@ from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home
 from planwarden.server.settings.models import build_model
-from planwarden.server.telemetry.stalls import STALL_WARNING_S, describe_stalls, read_stalls
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WORDS

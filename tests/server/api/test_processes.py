@@ -13,10 +13,10 @@ from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.execution_cache import ExecutionCache
+from planwarden.server.api import stalls
 from planwarden.server.api.runtime import StorePeers
+from planwarden.server.api.stalls import STALLS_FILE, Stalls, StallWatch, describe_stalls, read_stalls
 from planwarden.server.api.waiting import describe_missing
-from planwarden.server.telemetry import stalls
-from planwarden.server.telemetry.stalls import STALLS_FILE, Stalls, StallWatch, describe_stalls, read_stalls
 from planwarden.storage.sql.processes import ProcessFacts, ProcessRegistry
 from tests.harness.ledger import Ledger as EffectLedger
 from tests.kit import Ledger, MemoryStore, Registry, Tool, apply, ev, first_only, plan, requirement, tool_step, warden

@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.core.execution import events as ev
-from planwarden.server.telemetry.stalls import STALLS_FILE
+from planwarden.server.api.stalls import STALLS_FILE
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli, needs_terminal, step

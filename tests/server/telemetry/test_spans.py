@@ -152,10 +152,10 @@ async def main():
         [first, *_] = await store.read(done.execution_id)
         assert first.event.traceparent is None
 asyncio.run(main())
-print([name for name in sys.modules if name.startswith(("opentelemetry", "planwarden.server.telemetry.spans"))])
+print([name for name in sys.modules if name.startswith(("opentelemetry", "planwarden.server.telemetry."))])
 """
     done = await anyio.run_process([sys.executable, "-c", program], stderr=subprocess.STDOUT)
-    assert done.stdout.decode().strip() == "[]"
+    assert done.stdout.decode().strip() == "['planwarden.server.telemetry.settings']"
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ class Fleet(Team):
             self.gate if is_held else None,
             on=SilentStore if is_silent else lambda store: store,
             adopts=not front,
-            executes=not front,
+            follows=not front,
             observer=observer,
         ) as engine:
             yield engine, watching
