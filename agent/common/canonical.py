@@ -120,7 +120,8 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
     """Return whether a value exceeds one of the limits; stop counting there. Each entry of a container is one value."""
     stack: list[Any] = [value]
     values = chars = 0
-    for node in stack:
+    while stack:
+        node = stack.pop()
         if isinstance(node, (str, bytes)):
             chars += len(node)
         elif isinstance(node, (dict, list, tuple, set, frozenset)):

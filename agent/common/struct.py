@@ -31,12 +31,8 @@ class StoredStruct(FrozenStruct, frozen=True, array_like=True, gc=False, forbid_
 
 def copy_fields(kind: type[Copy], source: object, /, **others: object) -> Copy:
     """Return a struct of this kind with the fields in `others`, and with every other field that the source has."""
-    fields = {
-        name: value
-        for name in kind.__struct_fields__
-        if name not in others and (value := getattr(source, name, msgspec.UNSET)) is not msgspec.UNSET
-    }
-    return kind(**fields, **others)
+    names = [name for name in kind.__struct_fields__ if name not in others and hasattr(source, name)]
+    return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def plain_value(value: object) -> object:

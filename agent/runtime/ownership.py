@@ -90,12 +90,15 @@ class Ownership:
     def __init__(self, lease: Lease | None = None, *, seems_foreign: bool = False) -> None:
         """With `seems_foreign` another process owned the execution a moment ago."""
         self.state: State = "unproven" if seems_foreign else "unowned" if lease is None else "owned"
-        self.rights = RIGHTS[self.state]
         self.lease = lease
         """None unless the execution is owned, or may still be."""
         self.is_predecessor_gone = lease is None or not lease.is_from_silent
         """Whether the previous owner ended or gave the execution up; False when that process is only silent."""
         self._confirmed_at = -math.inf
+
+    @property
+    def rights(self) -> Rights:
+        return RIGHTS[self.state]
 
     @property
     def is_elsewhere(self) -> bool:
@@ -109,7 +112,7 @@ class Ownership:
             raise IllegalOwnershipEvent(f"{event} cannot happen to an execution that is {self.state}")
         if self.is_elsewhere and following == "unowned":
             self.is_predecessor_gone = True
-        self.state, self.rights = following, RIGHTS[following]
+        self.state = following
         if following not in ("owned", "in_doubt"):
             self.lease = None
 

@@ -73,7 +73,7 @@ class Performer:
         """
         call = job.call
         limit_s = QUESTION_TIMEOUT_S if job.definition.is_blocking else job.definition.timeout_s
-        scope.deadline = math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s
+        scope.deadline = math.inf if limit_s is None else anyio.current_time() + limit_s
         with scope:
             outcome = await self._attempt(execution, job, confirm_lease)
             event = outcome.events[0]
@@ -81,7 +81,7 @@ class Performer:
                 # Even a tool that only reads may ask something in the middle of its call.
                 return _end(call, rehearse_question(execution, call, event.question))
             return outcome
-        is_late = asyncio.get_running_loop().time() >= scope.deadline
+        is_late = anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
             return _end(call, ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))

@@ -125,9 +125,9 @@ class StepInput(BaseModel):
         StepType | None, Field(description="tool: calls its requiredTools; reasoning: thinks and writes")
     ] = None
     """`tool` or `reasoning`; a step with `requiredTools` is always a tool step."""
-    requiredTools: Annotated[list[str], Field(description="Must really be called; default: the tools of toolCalls")] = (
-        Field(default_factory=list[str])
-    )
+    requiredTools: Annotated[
+        list[str], Field(description="Must really be called; default: the tools of toolCalls")
+    ] = []
     """Tools that must each have a recorded, successful result; default: those of `toolCalls`."""
     expectedOutcome: Annotated[
         Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None, Field(description="What is known or true afterwards")
@@ -140,11 +140,11 @@ class StepInput(BaseModel):
     toolCalls: Annotated[
         list[CallInput],
         Field(max_length=MAX_CALLS_PER_STEP, description="Without it you are asked for the calls when the step begins"),
-    ] = Field(default_factory=list[CallInput])
+    ] = []
     """Calls with their arguments; the engine makes them without asking a model."""
     confirms: Annotated[
         _Names, Field(description="Steps with toolCalls that the answer to this displayConfirmation covers")
-    ] = Field(default_factory=list[str])
+    ] = []
     """Later steps that this step's confirmation covers."""
     onReject: Annotated[
         OnReject | None,
@@ -157,7 +157,7 @@ class StepInput(BaseModel):
             max_length=MAX_CONDITIONS, description="One condition or a list; all must hold, else the step is skipped"
         ),
         BeforeValidator(_list_conditions, json_schema_input_type=ConditionInput | list[ConditionInput]),
-    ] = Field(default_factory=list[ConditionInput])
+    ] = []
     """[Conditions](#conditions) that must all hold, else the step is skipped; one, or a list."""
     forEach: Annotated[
         JsonValue,
