@@ -293,7 +293,7 @@ class Fleet(Team):
             self.gate if is_held else None,
             on=SilentStore if is_silent else lambda store: store,
             adopts=not front,
-            follows=not front,
+            executes=not front,
             observer=observer,
         ) as engine:
             yield engine, watching
