@@ -134,21 +134,23 @@ class Engine:
         await self.refresh_grants()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._jobs = jobs = await self._tasks.start(self._host_jobs)
-        self._context = RunContext(
-            store=self.store,
-            performer=self._performer,
-            lookups=self.lookups,
-            tasks=jobs,
-            owner=self.owner,
-            outbox=self._outbox,
-            observer=self._observer,
-            on_commit=self._after_commit,
-            is_closing=lambda: self._is_closing,
-            may_run=self._adoption.may_run,
-            on_stream=self._wake_watcher,
-            skip=self._adoption.skip,
-        )
+        # Cancelled in here, anyio would wait for the end of the shielded task, which nobody asks to end.
+        with anyio.CancelScope(shield=True):
+            self._jobs = jobs = await self._tasks.start(self._host_jobs)
+            self._context = RunContext(
+                store=self.store,
+                performer=self._performer,
+                lookups=self.lookups,
+                tasks=jobs,
+                owner=self.owner,
+                outbox=self._outbox,
+                observer=self._observer,
+                on_commit=self._after_commit,
+                is_closing=lambda: self._is_closing,
+                may_run=self._adoption.may_run,
+                on_stream=self._wake_watcher,
+                skip=self._adoption.skip,
+            )
         self._tasks.start_soon(self._run_scheduler)
         return self
 

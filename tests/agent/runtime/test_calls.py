@@ -16,7 +16,11 @@ import planwarden
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageError
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
-from planwarden.agent.ports.model import AskCaller
+from planwarden.agent.ports.model import AskCaller, CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.tools.registry import Registry
+from tests.harness.seams import wrap
 from tests.kit import Ledger, SqliteStore, decide, ev, model_step, plan, requirement, tool_step, warden
 from tests.support.loop_time import pass_time as pass_loop_time
 from tests.support.wardens import end_at_once
@@ -238,3 +242,25 @@ async def test_a_tool_that_goes_on_although_it_was_cancelled_holds_up_neither_it
             error = execution.steps[0].error
             assert execution.status == status and (error is None or error.code == reason)
     assert stubborn.survived == 3
+
+
+@pytest.mark.parametrize("switches", range(8))
+async def test_an_opening_that_is_cancelled_at_any_moment_ends(store: SqliteStore, switches: int) -> None:
+    engine = Engine(store, Registry(), CallerModel(), OperatorPolicy())
+    opening = anyio.CancelScope()
+
+    async def cancel_soon() -> None:
+        for _ in range(switches):
+            await anyio.lowlevel.checkpoint()
+        opening.cancel()
+
+    async def refresh() -> None:
+        """Begin to count where the engine has waited for the store the last time."""
+        tasks.start_soon(cancel_soon)
+
+    wrap(engine, "refresh_grants", lambda _: refresh)
+    async with anyio.create_task_group() as tasks:
+        with opening:
+            async with engine:
+                await anyio.sleep_forever()
+    assert opening.cancelled_caught
