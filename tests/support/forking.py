@@ -116,8 +116,7 @@ class Server:
             self._selector.unregister(connection)
             for child in [child for child, found in self._children.items() if found is connection]:
                 os.kill(child, signal.SIGKILL)
-            if connection not in self._children.values():
-                connection.close()
+            connection.close()
             return None
         child = os.fork()
         if child == 0:
@@ -134,9 +133,11 @@ class Server:
         """In a new process: nothing of this server stays."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for watched in [key.fileobj for key in self._selector.get_map().values()]:
+            if isinstance(watched, socket.socket):
+                watched.close()
         self._selector.close()
-        for found in (self._listener, self._woken, self._wakes, *self._children.values()):
-            found.close()
+        self._wakes.close()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
@@ -147,11 +148,9 @@ class Server:
             if child == 0:
                 return
             connection = self._children.pop(child)
+            # Its other end closes it then, which this server sees. The client may also have been killed before.
             with suppress(OSError):
                 connection.send(str(os.waitstatus_to_exitcode(status)).encode())
-            with suppress(KeyError):
-                self._selector.unregister(connection)
-            connection.close()
 
 
 def _pass(_: int, __: FrameType | None) -> None:
