@@ -128,7 +128,7 @@ class GrantCache(msgspec.Struct):
             versions = f"{step.plan_digest[:VERSION_DIGITS]}, and this is version {saved.digest[:VERSION_DIGITS]}"
             return f"{allowed} as it was in version {versions}."
         if not is_from_step(step, execution, call):
-            return f"{allowed}, but not in a run whose plan or calls were changed, nor calls that a model writes."
+            return f"{allowed}, but no call that a model writes, and none in a run whose plan or calls were changed."
         if count_uses_left(grant, now) == 0 or self._refused.get(grant.grant_id, now) > now:
             return f"{allowed}, {describe_uses_a_day(grant.uses)}, and today's are used up."
         return f"{allowed}, but this call is not among them."

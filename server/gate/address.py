@@ -1,8 +1,7 @@
-"""The connection to a wrapped server behind an address: the SDK's Streamable HTTP, with planwarden's limits.
-
-Messages are encoded anew, with the same values. Some revisions need headers: this module builds them from the host's
-messages, because the SDK adds them only to its own requests (https://modelcontextprotocol.io/specification/2026-07-28,
-Streamable HTTP). If a request fails, only that request ends; if the session ends, the connection ends.
+"""Connects to a wrapped server over the SDK's Streamable HTTP, with planwarden's limits. Messages are encoded anew,
+with the same values. The SDK adds the headers that some revisions need only to its own requests, so this module builds
+them from the host's messages (https://modelcontextprotocol.io/specification/2026-07-28, Streamable HTTP). If a request
+fails, only that request ends; if the session ends, the connection ends.
 """
 
 import logging
@@ -68,9 +67,9 @@ class AddressUpstream:
         """The SDK's stream for sending, which has no public type; None without a connection."""
         self._handshake_id: int | str | None = None
         self._version: str | None = None
-        """The revision that the handshake agreed on."""
+        """The revision of the protocol from the handshake."""
         self._parameter_headers: dict[str, Mapping[tuple[str, ...], str]] = {}
-        """By tool, the parameters that the server also wants as headers, and the names of these headers."""
+        """By tool, the parameters that the server wants as headers too, with the names of the headers."""
 
     @property
     def is_running(self) -> bool:
@@ -126,7 +125,7 @@ class AddressUpstream:
         self, login: LoginLocation | None, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         reason = "it closed the connection"
-        # The SDK's connection may raise anything; then the server is out of reach, and the gate goes on.
+        # The SDK may raise any exception. Then the server is out of reach, and the gate goes on.
         try:
             async with http_transport(self.config, login, is_typed=False) as (received, self._sending):
                 task_status.started()
@@ -159,7 +158,7 @@ class AddressUpstream:
             return ToolError(f"{name} ended the session before it took the request; try again")
         if error.code == NOT_SENT or (error.code == INVALID_REQUEST and text.startswith(REDIRECT)):
             return ToolError(f"{name} cannot be reached: {one_line(text, MAX_ERROR_CHARS)}")
-        # Servers use these two codes as well, but not the SDK's words.
+        # Servers may also send these two codes, so the beginning of the message shows whether the SDK made the error.
         is_sdks = error.code in (PARSE_ERROR, CONNECTION_CLOSED) and text.startswith(NO_ANSWER)
         if is_sdks or error.code in (LOST, TOO_LARGE):
             return OutcomeUnknown(f"{name} did not return a result: {one_line(text, MAX_ERROR_CHARS)}")

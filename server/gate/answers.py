@@ -1,7 +1,6 @@
-"""What the host reads in answer to a gated call: the server's own result, or a text as an error result.
-
-A tool with an output schema may return only a result that fits the schema, or an error. The text says what
-continues by itself, and what the model should do. A status in JSON would make a model poll instead.
+"""Builds the answer to a gated call: the server's own result, or a text that is marked as an error, because a tool with
+an output schema may return no other text. The text says what continues by itself, and what the model should do. A
+status in JSON would make a model poll instead.
 """
 
 from collections.abc import Mapping
@@ -24,11 +23,11 @@ MAX_VALUE_CHARS = 200
 MAX_EDITS = 20
 
 DISPOSITION = "io.modelcontextprotocol/tool-approval-disposition"
-"""The key of `_meta`, defined by SEP-2848, that says what became of a call that needed an approval."""
+"""The key of `_meta` for the fate of a call that needed an approval, defined by SEP-2848."""
 
 Result = dict[str, JsonValue]
 Answer = Mapping[str, JsonValue | Raw]
-"""A result. Some parts may still be the bytes that the server sent."""
+"""A result. Its parts may be the bytes that the server sent."""
 
 
 def build_text(text: str, *, is_error: bool = True) -> Result:
@@ -36,7 +35,7 @@ def build_text(text: str, *, is_error: bool = True) -> Result:
 
 
 def refuse(message: str, code: str) -> Result:
-    """Return an answer that says that the call was not run and why, with planwarden's code for the reason."""
+    """Return the answer to a call that was not run, with the reason and planwarden's code for it."""
     return build_text(f"Not run ({code}): {message}")
 
 
@@ -71,7 +70,7 @@ def has_run(execution: ExecutionState) -> bool:
 
 
 def is_given_up(execution: ExecutionState) -> bool:
-    """Return whether the call was sent to its server, and nobody tries any longer to find out what became of it."""
+    """Return whether people gave up finding out what became of the call after it was sent to its server."""
     call = execution.only_call
     return execution.is_finished and call is not None and call.status == "outcome_unknown"
 
@@ -82,9 +81,8 @@ def is_rejected_by_person(execution: ExecutionState) -> bool:
 
 
 def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
-    """Return the first question that somebody answered with no; None if there is none.
-
-    The answer "no" to the question whether the call happened is not a rejection of the call.
+    """Return the first question about the call that somebody answered with no; None if there is none. The question
+    whether the call has happened does not count.
     """
     for suspension in execution.suspensions.values():
         decision = suspension.decision
@@ -95,12 +93,12 @@ def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
 
 
 def describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:
-    """Return the answer of a finished execution; `whole` is the stored result of its call."""
+    """Return the answer of a finished execution. `whole` is the stored result of its call."""
     return _add_facts(execution, _describe_end(execution, name, whole))
 
 
 def describe_result(execution: ExecutionState, result: Mapping[str, Raw]) -> Answer:
-    """Return the answer of a finished execution whose call has a result that cannot be stored."""
+    """Return the answer of a finished execution. `result` is the result of its call, which could not be stored."""
     return _add_facts(execution, _add_edits(execution, frames.drop_own_facts(result)))
 
 
@@ -141,8 +139,8 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         is_reported = _was_reported_by_person(execution, call)
         if isinstance(whole, dict) and not is_reported:
             return _add_edits(execution, frames.drop_own_facts(whole))
-        # A person's report, and the text in place of a result that is too large to store, become an error: a tool
-        # with an output schema may return only its server's own result.
+        # Two texts are not the server's own result, so they become an error: a person's report, and the text in place
+        # of a result that is too large to store.
         is_stand_in = isinstance(whole, str) and not is_reported
         says = f"{name} happened, as a person found out. The person says: {whole}"
         return _add_edits(execution, build_text(str(whole) if is_stand_in else says))
@@ -158,7 +156,7 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
 
 
 def add_first_line(execution: ExecutionState, result: Result) -> Result:
-    """Return the result with a first line that says when the call ran, for a host that makes the call again later."""
+    """Return the result with a first line for a host that repeats the call: it says when the call ran."""
     when = datetime.fromtimestamp(execution.updated_at, UTC).astimezone().strftime("%H:%M")
     return _add_block(result, f"ran at {when} after a person approved it; not run again")
 
@@ -172,7 +170,7 @@ def _was_reported_by_person(execution: ExecutionState, call: Call) -> bool:
 
 
 def _add_edits(execution: ExecutionState, result: Mapping[str, Value | JsonValue]) -> dict[str, Value | JsonValue]:
-    """Return the result; if somebody changed the arguments before the call ran, add what changed and by whom."""
+    """Return the result. If somebody changed the arguments before the call ran, add what changed and by whom."""
     call = execution.only_call
     if call is None or not has_run(execution):
         return dict(result)

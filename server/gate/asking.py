@@ -1,8 +1,8 @@
 """Asks the person who uses the host about a gated call, if the host can show a form or open a link.
 
-The host gets the question during the call, in the call's result, or in a task. A form decides only what the policy lets
-a form decide. A link only opens the page on which the person decides. If the person does not decide, or the host closes
-the form by itself, the question stays open in the inbox. `GatedCalls` imports this module only when needed.
+The host gets the question during the call, in the call's result, or in a task. A form decides only if the policy
+accepts forms. A link only opens the page on which the person decides. If no person decides, or the host itself closes
+the form, the question stays open in the inbox.
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ class HostQuestions:
     async def push(
         self, execution: ExecutionState, client: Client, questions: Questions, waiting: anyio.CancelScope, s: float
     ) -> None:
-        """Ask a host that predates MCP 2026-07-28, and record its answers. Then the call waits at most `s` seconds."""
+        """Ask a host of a revision before 2026-07-28, and record its answers. Then wait at most `s` seconds."""
         try:
             for key, (suspension, elicitation) in questions.items():
                 params: dict[str, JsonValue] = build_input_request(elicitation)["params"]
@@ -78,13 +78,13 @@ class HostQuestions:
                 answer = await self._relay.host.ask("elicitation/create", params)
                 await self.apply(execution, client, {key: answer})
         except PlanwardenError:
-            # A missing, unusable or unstored answer decides nothing, and nothing more is asked; earlier answers count.
+            # A missing, unusable or unstored answer decides nothing, and ends the asking. Earlier answers count.
             pass
         finally:
             waiting.deadline = min(waiting.deadline, anyio.current_time() + s)
 
     async def build_task(self, execution: ExecutionState, client: Client, message: str) -> dict[str, JsonValue]:
-        """Return the call as a task, without its result."""
+        """Return the task for the call, without the result of the call."""
         status, questions = read_task_status(execution), await self.find(execution, client)
         task = build_task_document(
             self._service, execution, "input_required" if questions else status, progress=message

@@ -1,7 +1,7 @@
 """Decides whether a call from a host passes through to the server or becomes an execution with one step.
 
-Identical calls of one principal share a thread, which has at most one unfinished execution. So a later
-identical call, even from another session or after a restart, attaches to the open question and waits for the result.
+Identical calls of one principal share a thread, which has at most one unfinished execution. So a later identical call
+waits for the same question and the same result, even from another session or after a restart.
 """
 
 import json
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
 MAX_OPEN = 50
 """How many questions about gated calls of one principal may be open at the same time."""
 SAME_ANSWER_S = 60.0
-"""For how many seconds after its first delivery a result also answers identical calls: a host may try again."""
+"""For how many seconds after its first delivery a result also answers identical calls, because hosts may try again."""
 REJECTED_S = 600.0
-"""For how many seconds a person's rejection, or the end of a call that was given up, also answers identical calls."""
+"""For how many seconds a person's rejection, or the end of an abandoned call, also answers identical calls."""
 HEARTBEAT_S = 3.0
 ATTEMPTS = 20
-"""How many times the gate tries to decide about a call while identical calls keep changing the shared thread."""
+"""How many times the gate tries to decide about a call while identical calls keep changing the thread."""
 MAX_WHERE_CHARS = 2_000
 PARAMETERS = ("name", "arguments", "_meta", "inputResponses", "requestState", "task")
 
@@ -81,7 +81,7 @@ class HostCall(msgspec.Struct, frozen=True):
     meta: dict[str, JsonValue]
     client: Client
     responses: dict[str, JsonValue]
-    """The person's answers to the questions in an earlier reply; the host repeats the call with these answers."""
+    """The person's answers to the questions in an earlier reply. The host repeats the call with these answers."""
 
 
 class GatedCalls:
@@ -96,16 +96,16 @@ class GatedCalls:
         self.tools = tools
         self._deliveries = Deliveries(service.store)
         self._undelivered: dict[RequestId | None, str] = {}
-        """By request id, the execution whose result is about to be written to the host as the answer."""
+        """By request id, the execution whose result answers the request and is being written to the host."""
         self._relied = ReliedDefinitions(service.store)
         self._relied_by_tool: dict[str, ReliedDefinition] = {}
-        """By the key of a tool, the definition that people rely on, as this process last read or stored it."""
+        """By the key of a tool, the newest definition that people rely on and that this process has read or stored."""
         self._inboxes = RunningInboxes(service.store)
         self._questions: HostQuestions | None = None
-        """Made when it is first needed, because the import of its class is slow."""
+        """None until a host is first asked, because the import of the class is slow."""
 
     async def handle(self, frame: Frame) -> bytes | None:
-        """Return the line that answers a call, or a request about a task; None for a call that passes through."""
+        """Return the line that answers a call or a request about a task; None if the call passes through."""
         result = await (self.answer(frame) if frame.method == "tools/call" else self.answer_task(frame))
         if result is None:
             return None
@@ -155,10 +155,7 @@ class GatedCalls:
             return answers.refuse(error.message, error.code)
 
     async def record_delivery(self, frame: Frame) -> None:
-        """Record that the host has the result that answers the request.
-
-        If the process ends before this, the next identical call gets the result.
-        """
+        """Record that the host has the result. If the process ends before, the next identical call gets the result."""
         if (execution_id := self._undelivered.pop(frame.request_id, None)) is not None:
             with suppress(PlanwardenError):
                 await self._deliveries.note(execution_id)
@@ -183,7 +180,7 @@ class GatedCalls:
     async def _answer_task(self, frame: Frame, execution: ExecutionState, name: str, responses: JsonValue) -> Result:
         questions, client = await self._open_questions(), read_client(frame, self._relay.host.greeted_client)
         if frame.method == "tasks/cancel":
-            # A decision made before the host withdrew the call is kept; if it was an approval, the call runs.
+            # If the call was approved before the host withdrew it, the call still runs.
             await self._service.cancel(execution, "the host withdrew the call", if_undecided=True)
             return {}
         if frame.method == "tasks/update":
@@ -210,7 +207,7 @@ class GatedCalls:
 
     async def _open_questions(self) -> "HostQuestions":
         if self._questions is None:
-            # The module imports the SDK, which is needed only for a host that can be asked.
+            # The module imports the SDK, which only a host that can be asked needs.
             module = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.asking")
             self._questions = module.HostQuestions(self._service, self._relay, self._principal)
         assert self._questions is not None
@@ -218,7 +215,7 @@ class GatedCalls:
 
     def _read_call(self, frame: Frame) -> HostCall:
         params = {} if isinstance(frame.params, UnsetType) else read_json(bytes(frame.params))
-        # A server that ignores the case of names could run a different call from the one that is judged here.
+        # A server that ignores case could take two such names for one, and run a call that nobody has judged.
         if not isinstance(params, dict) or _has_twins(params, PARAMETERS):
             raise InvalidArguments("the parameters of a call are an object whose names differ by more than their case")
         name, arguments = params.get("name"), params.get("arguments")
@@ -270,7 +267,7 @@ class GatedCalls:
 
     @contextmanager
     def _announce_question(self, thread_id: str) -> Generator[Collection[str]]:
-        """Count the question as open during the block; yield the threads of questions announced before it."""
+        """Count the question as open during the block. Yield the threads whose questions were announced before."""
         asking, own = self._service.asking, (self._principal, thread_id)
         earlier = {thread for principal, thread in asking if principal == self._principal} - {thread_id}
         asking.append(own)
@@ -289,18 +286,16 @@ class GatedCalls:
     async def _find_warning(
         self, definition: ToolDefinition, earlier: Collection[str], *, needs_person: bool
     ) -> str | None:
-        """Return a warning if the tool has effects and nobody knows whether an earlier call of it happened; else None.
-
-        The questions of the `earlier` threads count as open.
-
-        Raises `ToolError`: a person must be asked, and too many questions are open to ask another one.
+        """Return a warning if the tool has effects and nobody knows whether an earlier call of the tool happened; else
+        None. The questions of the `earlier` threads count as open. Raises `ToolError`: a person must be asked, but too
+        many questions are open.
         """
         if not needs_person and definition.effect != "effect":
             return None
         rows = await list_open_questions(self._service.store, self._principal, THREAD_PREFIX)
         if needs_person and len({row.thread_id for row in rows}.union(earlier)) >= MAX_OPEN:
             raise ToolError(f"{MAX_OPEN} calls wait for a person already; some of them have to be decided first")
-        # Only a question about whether a call happened has no time limit.
+        # A question without a time limit always asks whether a call happened.
         for row in rows if definition.effect == "effect" else ():
             execution = None if row.expires_at is not None else await self._service.find(row.execution_id)
             other = None if execution is None or not _is_unknown(execution) else execution.only_call
@@ -321,10 +316,10 @@ class GatedCalls:
     ) -> ExecutionState:
         note = None if newest is None else await self._describe_earlier(newest)
         options = ev.Options(is_literal=True, asks_because=warning, note=note)
-        # If a person is asked, the gate itself reports progress, because the host may be gone when the call runs.
+        # A call that a person decides about may run when its host is gone. So the gate itself reports the progress.
         meta = {**call.meta, **call.client.envelope}
         self.tools.claim(thread_id, {key: meta[key] for key in meta if key != "progressToken" or not asks})
-        # No model reads the context; it says whose server process makes the call.
+        # No model reads the context. The context names the owner of the server process that makes the call.
         thread = PreparedThread(thread_id, options, context=self._service.owner)
         requester = Requester(self._principal, host=call.client.name)
         goal = f"{call.name} of {self._describe_server()}"[:MAX_WHERE_CHARS]
@@ -334,14 +329,14 @@ class GatedCalls:
 
     def _describe_server(self) -> str:
         config = self._relay.config
-        # The folder comes first, so that a long command cannot hide it.
+        # The folder comes first: a long command must not hide it.
         folder = f" in {config.cwd}" if config.cwd is not None else ""
         where = describe_address(config.url) if config.url else f"`{shlex.join((config.command or '', *config.args))}`"
         variables = f", with the variables {', '.join(sorted(config.env))}" if config.env else ""
         return f"server {config.name!r}{folder}, which is {where}{variables}"
 
     async def _describe_earlier(self, newest: ExecutionState) -> str | None:
-        """Return what the person who is asked should know about the last identical call; None if nothing."""
+        """Return what a person should know about the last identical call before deciding; None if nothing."""
         age = format_age(self._service.store.clock.now() - newest.updated_at)
         if answers.is_given_up(newest):
             return f"This same call was given up {age}: nobody could find out whether it happened."
@@ -352,12 +347,11 @@ class GatedCalls:
         return f"This same call ran {age}, and {fate}."
 
     async def _follow(self, execution: ExecutionState, call: HostCall, *, has_waited: bool = False) -> Answer | None:
-        """Return the execution's answer to this identical call, or None if the call counts as a new one.
-
-        A call that `has_waited` gets the answer no matter when the execution ended.
+        """Return the answer of an execution about an identical call; None if this call must start a new one. A call
+        that `has_waited` gets the answer at any time after the end of the execution.
         """
         if not execution.is_finished and not has_waited:
-            # A run that nobody is asked about answers only one call: an identical call runs again after it.
+            # If nobody was asked, the execution answers only one call, and an identical call runs again.
             has_waited = bool(execution.suspensions)
             for suspension in execution.open_suspensions:
                 execution = await self._service.renew(execution, suspension.question.suspension_id)
@@ -367,11 +361,11 @@ class GatedCalls:
                 return answer
         if has_waited:
             return await self._deliver(execution, call.name, call.request_id)
-        # A call that nobody was asked about is not remembered.
+        # If nobody was asked, a later identical call runs again.
         return await self._recall(execution, call) if execution.suspensions else None
 
     async def _recall(self, execution: ExecutionState, call: HostCall) -> Answer | None:
-        """Return the answer of an ended call for a later identical call; None if that answer no longer counts."""
+        """Return the answer of a call that has ended to a later identical call; None if the answer no longer counts."""
         now = self._service.store.clock.now()
         if not has_run(execution):
             is_settled = answers.is_rejected_by_person(execution) or answers.is_given_up(execution)
@@ -384,7 +378,7 @@ class GatedCalls:
         return answers.add_first_line(execution, await self._deliver(execution, call.name, call.request_id))
 
     async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
-        """Hold the call. Return a pair: an answer (None if `_deliver` has to build it) and the execution."""
+        """Hold the call. Return a pair: the answer, or None if `_deliver` has to build it; and the execution."""
         if call.responses:
             await (await self._open_questions()).apply(execution, call.client, call.responses)
             execution = await self._service.find(execution.execution_id)
@@ -416,9 +410,8 @@ class GatedCalls:
             self._undelivered[request_id] = execution.execution_id
 
     async def _hold(self, execution: ExecutionState, call: HostCall) -> ExecutionState:
-        """Return the execution once it has ended, its outcome is unknown, or the call has been held for long enough.
-
-        A call that nobody is asked about is held without a limit: its host waits as it would without a gate.
+        """Return the execution when it has ended, when its outcome is unknown, or when the call has been held for long
+        enough. If nobody is asked, the call is held without a limit, as if there were no gate.
         """
         beats = 0
         already_asked: set[str] | None = None
@@ -430,7 +423,7 @@ class GatedCalls:
                         already_asked = questions | (already_asked or set())
                         hold_s = await self._ask(execution, call, asking, waiting)
                         if not hold_s:
-                            # The reply carries the questions that are open now; after a wait, they may be decided.
+                            # The reply has to name the questions that are still open, so it must not come later.
                             break
                         waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
@@ -445,7 +438,7 @@ class GatedCalls:
     async def _ask(
         self, execution: ExecutionState, call: HostCall, asking: TaskGroup, waiting: anyio.CancelScope
     ) -> float:
-        """Begin to ask the person who uses the host, if possible. Return for how many seconds to hold the call."""
+        """Begin to ask the person who uses the host, if possible. Return how many seconds to hold the call."""
         hold_s = self._settings.tables.gate.hold_s
         if call.client.wants_tasks:
             return 0
@@ -459,7 +452,7 @@ class GatedCalls:
         return inf if any(suspension.needs == "client" for suspension, _ in questions.values()) else hold_s
 
     async def _find_questions(self, execution: ExecutionState, call: HostCall) -> "Questions":
-        """Return those questions about the execution that the gate can ask the host during a call."""
+        """Return the open questions of the execution that the gate can ask the host during a call."""
         if call.client.wants_tasks or not call.client.can_elicit:
             return {}
         return await (await self._open_questions()).find(execution, call.client)
@@ -490,7 +483,7 @@ class GatedCalls:
         return say(name, await self._find_address(execution))
 
     async def _find_address(self, execution: ExecutionState) -> str:
-        """Return where a person decides: the page of the question, or the command."""
+        """Return the page or the command with which a person decides."""
         suspension_id = execution.open_suspensions[0].question.suspension_id
         urls = await self._inboxes.list_urls()
         inbox = urls[0] if urls else self._service.find_inbox(execution)
@@ -499,7 +492,7 @@ class GatedCalls:
         return f"`{self._service.program()} approve {suspension_id}`"
 
     def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
-        """Return a listener for commits. When a call has ended, it starts a task that notes an approved definition."""
+        """Return a listener for commits. After each call, it starts a task that notes an approved definition."""
 
         def look(commit: Commit | None) -> None:
             execution = None if commit is None else commit.execution
@@ -510,7 +503,7 @@ class GatedCalls:
         return look
 
     async def _note_approval(self, execution: ExecutionState) -> None:
-        """Rely on the definition of the tool from now on if a person approved the call with this very definition."""
+        """If a person approved the call with exactly this definition of the tool, people rely on it from now on."""
         own_call = execution.only_call
         suspension = None if own_call is None else execution.suspensions.get(own_call.suspension_id or "")
         if own_call is None or suspension is None or suspension.decision is None or not suspension.decision.approved:
@@ -525,7 +518,7 @@ class GatedCalls:
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:
-    """Return the value with numbers such as 1.0 written as 1, because for a server the two are the same."""
+    """Return the value with numbers such as 1.0 written as 1, because both mean the same to a server."""
 
     def read_number(text: str) -> float:
         number = float(text)
@@ -535,7 +528,7 @@ def normalize_numbers(value: JsonValue) -> JsonValue:
 
 
 def _has_twins(values: Mapping[str, JsonValue], names: Collection[str]) -> bool:
-    """Return whether a name of `values` that is not in `names` differs from another name only in case."""
+    """Return whether a name in `values` differs only in case from another of them, or from one of the `names`."""
     spellings = Counter(name.casefold() for name in {*values, *names})
     return any(spellings[name.casefold()] > 1 for name in values if name not in names)
 

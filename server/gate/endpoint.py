@@ -60,7 +60,7 @@ SHARED_IDLE_S = 300.0
 PING_S = 15.0
 MAX_SESSIONS = 1_000
 MAX_WAITING = 64
-"""How many messages about one request may wait until its client reads them."""
+"""How many messages about one request may wait for the client to read them."""
 REQUEST_IDS = "planwarden.request_ids"
 """The key under which the scope of an HTTP request holds the ids of the MCP requests in its body."""
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -78,7 +78,7 @@ class Session:
         self._host: Host | None = None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the transport answer an HTTP request. If the client leaves early, stop waiting for the answer."""
+        """Let the transport answer an HTTP request. Stop if the client leaves early."""
         try:
             await self.transport.handle_request(scope, receive, send)
         finally:
@@ -113,13 +113,13 @@ class Session:
             self._requests[message.id] = message
         await host.handle_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            # The server no longer answers the cancelled request, but the stream of a request ends only with an answer.
+            # The server does not answer a cancelled request, but the stream of a request ends only with an answer.
             request = self._requests.pop((message.params or {}).get("requestId", ""), None)
             if request is not None:
                 await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
-        """Return the id of the request with this progress token, or of the newest call; None if neither fits."""
+        """Return the id of the request with this progress token, else of the newest call; None if there is no call."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             return None
         params: dict[str, JsonValue] = message.params or {}
@@ -141,17 +141,17 @@ class SharedHost:
         self._host: Host
         self._ids = count(1)
         self._streams: dict[int, tuple[Frame, MemoryObjectSendStream[bytes]]] = {}
-        """By a request's id on this connection, the request as the client sent it, and the stream of its messages."""
+        """By its id on this connection, each request as the client sent it, and the stream of messages about it."""
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keep the connection to the server open until there has been no request for `SHARED_IDLE_S`."""
+        """Keep the connection to the server open until no request has come for `SHARED_IDLE_S`."""
         async with connect(warden, self.config, self.caller.principal, self._write) as self._host:
             with self.idle:
                 task_status.started()
                 await anyio.sleep_forever()
 
     async def _write(self, line: bytes) -> None:
-        """Pass a message of the server to the stream of the request that it names, or else of the newest request."""
+        """Pass a message of the server to the request that the message names, else to the newest request."""
         frame = frames.read_frame(line)
         params = frames.read_value(frame.params)
         own_id = frame.id if frame.method is msgspec.UNSET else _read_own_id(params)
@@ -165,11 +165,11 @@ class SharedHost:
             else:
                 if isinstance(params, dict):
                     frame = replace(frame, params=msgspec.Raw(msgspec.json.encode(_restore_ids(params, request))))
-                # A client may read notifications too slowly; those beyond `MAX_WAITING` are dropped.
+                # If a client reads too slowly, notifications beyond `MAX_WAITING` are dropped.
                 stream.send_nowait(frame.encode().strip())
 
     async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
-        """Yield the server's messages about the request, the answer last; after `PING_S` of silence, yield `b""`."""
+        """Yield the server's messages about the request, the answer last. After `PING_S` of silence, yield `b""`."""
         own_id = next(self._ids)
         sending, received = anyio.create_memory_object_stream[bytes](MAX_WAITING)
         self._streams[own_id] = frame, sending
@@ -190,7 +190,7 @@ class SharedHost:
             if not self._streams:
                 self.idle.deadline = anyio.current_time() + SHARED_IDLE_S
             if not is_answered:
-                # Closing the stream is how a client of this revision cancels.
+                # A client of this revision cancels by closing the stream.
                 with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                     cancelled = frames.build_notification("notifications/cancelled", {"requestId": own_id})
                     await self._host.handle_line(cancelled)
@@ -335,7 +335,7 @@ async def serving_gates(warden: Warden) -> AsyncGenerator[GateEndpoint]:
 
 
 def _replace_ids(frame: Frame, own_id: int) -> Frame:
-    """Return the request with `own_id`, unique on the connection, as its id and in place of any progress token."""
+    """Return the request with `own_id`, unique on the connection, in place of its id and of any progress token."""
     params = frame.read_params()
     meta = frames.read_object(params["_meta"])
     if "progressToken" in meta:
@@ -345,7 +345,7 @@ def _replace_ids(frame: Frame, own_id: int) -> Frame:
 
 
 def _read_message(line: bytes) -> JSONRPCMessage | None:
-    """Return the message. If HTTP cannot carry it, return an error if it is an answer, otherwise None."""
+    """Return the message. If HTTP cannot carry it, return an error in place of an answer, otherwise None."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
@@ -387,7 +387,7 @@ def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, Json
 
 
 def _build_response(line: bytes, status: int | None = None) -> Response:
-    """Return the line as an HTTP response; without `status`, the error in the line, if any, determines the status."""
+    """Return the line as an HTTP response. Without `status`, an error in the line determines the status."""
     answer = frames.read_frame(line)
     code = frames.read_members(answer.error).get("code")
     status = status or (ERROR_CODE_HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200)

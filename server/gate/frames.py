@@ -1,7 +1,6 @@
-"""Messages of MCP in the gate: it reads their envelope and what clients say of themselves; the rest keeps its bytes.
-
-The gate writes each message of the host anew from what it understood, so that the wrapped server cannot understand the
-same bytes differently. A message of the server is also written anew, without members that JSON-RPC does not know.
+"""Reads the envelope of MCP messages, and what clients say about themselves; all other parts keep their bytes. The gate
+writes each message of the host anew from the parts that it understood, so that the wrapped server cannot read the same
+bytes differently. Messages of the server are written anew too, without members that JSON-RPC does not know.
 """
 
 import json
@@ -23,9 +22,9 @@ UNREACHABLE = -32001
 """Planwarden's error code for a request that the wrapped server did not answer."""
 MAX_MENDED_BYTES = 1024 * 1024
 FIRST_OWN_ID = 900_000_000_000_000
-"""The ids of the gate's own requests begin here, far above those of most hosts."""
+"""The first id of the gate's own requests, far above the ids of most hosts."""
 ENVELOPE = "io.modelcontextprotocol/"
-"""The prefix of the `_meta` keys that, in newer revisions, say in each request what a handshake said in older ones."""
+"""The prefix of the keys in `_meta` of each request that replace the handshake in newer revisions."""
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension that a client declares in order to get tasks."""
 MAX_NAME_CHARS = 64
@@ -65,13 +64,13 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServerFrame(Frame, frozen=True, forbid_unknown_fields=False):
-    """A message of a server. Members that JSON-RPC does not know are allowed, and left out."""
+    """A message of a server. Members that JSON-RPC does not know are ignored."""
 
 
 class Client(msgspec.Struct, frozen=True):
     """What a client says about itself: in its handshake, or, from revision 2026-07-28 on, in each request.
 
-    Over HTTP, several clients of one principal share a connection. Each is asked only in ways it supports.
+    Over HTTP, several clients of one principal share a connection. Each client is asked only in ways that it supports.
     """
 
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
@@ -104,7 +103,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 def read_frame(line: bytes, *, is_servers: bool = False) -> Frame:
     """Return the message of a host or a server. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
     try:
-        # Members that are not decoded below must be UTF-8 too.
+        # All members must be UTF-8, even those that are not decoded below.
         line.decode()
         frame = (_SERVER_FRAME if is_servers else _FRAME).decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -117,7 +116,7 @@ def read_frame(line: bytes, *, is_servers: bool = False) -> Frame:
 
 
 def mend_frame(line: bytes) -> Frame | None:
-    """Return a server's message with invalid characters, such as half of an emoji, replaced; None if that fails."""
+    """Replace invalid characters in a server's message, such as half of an emoji; return None if that fails."""
     if len(line) > MAX_MENDED_BYTES:
         return None
     try:
@@ -136,19 +135,19 @@ def find_request_id(line: bytes) -> RequestId | None:
         return find_id_in_edges(cut_line(line))
     members = cast("dict[str, object]", document) if isinstance(document, dict) else {}
     request_id = members.get("id") if "method" in members else None
-    # Half of an emoji, or a number of more than 64 bits, could not be sent back.
+    # An id with half of an emoji, or with more than 64 bits, cannot be sent back.
     if isinstance(request_id, str):
         return request_id if request_id.isprintable() else None
     return request_id if isinstance(request_id, int) and abs(request_id) < 2**63 else None
 
 
 def find_id_in_edges(line: OversizedLine) -> RequestId | None:
-    """Return the id in the kept ends of a line that is too long; None if they show no id or no `method`."""
+    """Return the id in the beginning and end of a line that is too long; None if they show no id or no `method`."""
     return line.request_id if b'"method"' in line.head + line.tail else None
 
 
 def drop_own_facts(result: Mapping[str, Member]) -> dict[str, Member]:
-    """Return the result of a server without the keys of `_meta` that only planwarden may set."""
+    """Return a server's result without the keys of `_meta` that only planwarden may set."""
     raw = result.get("_meta")
     meta = read_value(raw) if isinstance(raw, Raw) else raw
     if not isinstance(meta, dict):
@@ -220,8 +219,8 @@ def _encode(message: Mapping[str, object]) -> bytes:
 def end_line(message: bytes) -> bytes:
     """Return the message in a form that every reader takes for one line.
 
-    JSON may have line ends between its parts, and some readers also end a line at a carriage return, or at
-    U+0085, U+2028 or U+2029 within a text. The part after such a character must not be read as a message of its own.
+    JSON may have line ends between its parts, and some readers also end a line at a carriage return, or at U+0085,
+    U+2028 or U+2029 within a text. Otherwise such a reader could take the rest of the line for another message.
     """
     line = message.translate(None, b"\r\n")
     for character in ("\x85", "\u2028", "\u2029"):

@@ -1,7 +1,7 @@
-"""The servers in the files of hosts: which of them run behind the gate, and the change that puts them there.
+"""Reads the lists of servers in the files of hosts, and puts servers behind the gate by changing their entries.
 
 A change replaces the program of an entry and puts words before its arguments. The last of these words is the old
-program as it was written, so that the change can be undone byte for byte. Parsing the new text again checks the change.
+program exactly as written, so that the change can be undone byte for byte. As a check, every new text is parsed again.
 
 Sources: those of `planwarden.server.cli.hosts`, and https://code.claude.com/docs/en/mcp#mcp-installation-scopes.
 """
@@ -50,7 +50,7 @@ HOSTS: Mapping[HostName, HostFiles] = {
 _SHELL = re.compile("(ba|da|fi|z)?sh")
 _CONTAINERS = re.compile("(docker|podman)(-compose)?|nerdctl")
 _LAUNCHER = re.compile(rf"{_CONTAINERS.pattern}|uvx?|pipx|env|exec|nice|nohup|cmd|py|python[\d.]*")
-"""Programs that start another program. The name of the other program follows their options."""
+"""Programs that start the program whose name follows their options."""
 _OPTION = re.compile(r"-.*|/[A-Za-z]|\w+=(?!=).*|\d+|run|tool|container|compose", re.DOTALL)
 _WITH_VALUE = re.compile(
     "-[pfwCuWX]|--(from|with|with-editable|with-requirements|python|directory|project|package|extra|group|index|spec"
@@ -58,16 +58,16 @@ _WITH_VALUE = re.compile(
     "|constraints|overrides|keyring-provider|python-preference|python-platform|(refresh|upgrade|reinstall)-package"
     "|color|env-file|cache-dir|config-file|unset|chdir)"
 )
-"""Options of launchers that have their value in the next word."""
+"""Options of these programs that have their value in the next word."""
 _WITH_CONSTRAINTS = re.compile(f"-c|{_WITH_VALUE.pattern}")
-"""The same options, and `-c`, for `uv` and `uvx`. The list above lacks it, because Python's `-c` takes code."""
+"""The same options and `-c`, for `uv` and `uvx`. For Python, `-c` takes code."""
 _WITHOUT_VALUE = re.compile(
     "-[itdqDPT]|-[^-].+|--.+=.*"
     "|--(rm|init|interactive|tty|detach|quiet|quiet-pull|privileged|read-only|publish-all|no-healthcheck|no-deps|build"
     "|debug|sig-proxy|oom-kill-disable|disable-content-trust|replace|no-TTY|service-ports|use-aliases|remove-orphans)",
     re.DOTALL,
 )
-"""Options without a value, for programs that start containers. Every other option has its value in the next word."""
+"""Options without a value, for programs that start containers. Their other options have a value in the next word."""
 _ADDRESSES = ("url", "httpUrl", "serverUrl")
 _TEXT = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
 """A string literal of JSON or TOML."""
@@ -78,9 +78,9 @@ _TOML_ARGS = re.compile(r"^[ \t]*args[ \t]*=[ \t]*\[", re.MULTILINE)
 _TABLE = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 
 Edit = tuple[int, int, str]
-"""Where a piece of the text begins and ends, and what it becomes."""
+"""The beginning and end of a piece of the text, and its new text."""
 Places = tuple[slice | None, int | None]
-"""Where an entry's command is (None if the list of words begins with it), and where the list begins (None: no list)."""
+"""Where an entry's command is (None: it is the first word of the list), and where the list begins (None: no list)."""
 
 
 class HostServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class HostServer(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
     """Command and arguments."""
     own_words: int = 0
-    """How many of the words are planwarden's, in front of the server's own command."""
+    """How many words of planwarden precede the server's own command."""
     problem: str = ""
     """Why the entry cannot be put behind the gate; empty if it can."""
 
@@ -153,7 +153,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
             yield command.start, command.stop, gate[0]
         if args is not None:
             first = _skip(text, args)
-            # The space tells `remove` that the list was there before and was empty.
+            # The space tells `remove` that the file had an empty list before.
             yield (args, args, f" {words}") if text[first : first + 1] == "]" else (first, first, f"{words}, ")
         elif command is not None:
             yield command.stop, command.stop, f"{self._begin_list(text)}{words}]"
@@ -209,7 +209,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file of a host says about its servers."""
+    """The servers in one file of a host, or why the file cannot be read."""
 
     file: ServerFile
     servers: Sequence[HostServer] = ()
@@ -243,7 +243,7 @@ def find_server_files(host: HostName, environment: Mapping[str, str], project: P
     file = ServerFile(host=host, path=path, keys=files.keys, is_project=True)
     if host != "claude-code":
         return (file,)
-    # `claude mcp add` writes the servers of this user in this project to the user's file.
+    # `claude mcp add` writes servers for one user and one project to the user's file.
     return (file, ServerFile(host=host, path=user, keys=("projects", str(project), *files.keys), is_project=False))
 
 
@@ -299,7 +299,7 @@ def _count_own_words(words: Sequence[str]) -> int:
 
 
 def _is_planwarden(words: Sequence[str]) -> bool:
-    """Return whether the command starts planwarden itself, also through programs such as `uvx`, `env` or a shell."""
+    """Return whether the command starts planwarden itself, even through programs such as `uvx`, `env` or a shell."""
     if not words:
         return False
     path = PureWindowsPath(words[0])

@@ -1,9 +1,9 @@
 """Passes messages between one host and its servers, and makes the gate's own requests to both sides.
 
-Messages pass in both directions and in every revision of the protocol. Their content is kept, except for ids, and for
-keys that only planwarden may set. Only `tools/call` and requests about the gate's own tasks go to the judge of calls.
-While a server is out of reach, each request tries to start the server; if that fails, the answer is an error that names
-the server. A restarted server gets the host's handshake and subscriptions again.
+Messages pass in both directions and in every revision of the protocol. Only ids change, and keys that only planwarden
+may set. Only `tools/call` and requests about the gate's own tasks go to the judge of calls. While a server is out of
+reach, each request tries to start the server; if that fails, the answer is an error that names the server. A restarted
+server gets the host's handshake and subscriptions again.
 """
 
 import asyncio
@@ -59,14 +59,14 @@ class CallJudge(Protocol):
     """Judges the calls of a host to one server while the store is open."""
 
     tools: Any
-    """`GatedTools`, whose import is too slow for this module."""
+    """A `GatedTools`. This module does not import the class, because the import is slow."""
 
     async def handle(self, frame: Frame) -> bytes | None:
         """Return the line that answers the call, or None for a call that passes through."""
         ...
 
     async def record_delivery(self, frame: Frame) -> None:
-        """Note that the host has the line that answers the call."""
+        """Record that the host has the answer to the call."""
         ...
 
     async def find_login(self) -> LoginLocation | None:
@@ -84,7 +84,7 @@ class Upstream(Protocol):
     def is_running(self) -> bool: ...
 
     async def start(self, tasks: TaskGroup) -> None:
-        """Open the connection, and tell the receiver when it has ended. Raises `ToolError`: it cannot be opened."""
+        """Open the connection, and tell the receiver when it ends. Raises `ToolError`: it cannot be opened."""
         ...
 
     async def send(self, line: bytes) -> None:
@@ -123,14 +123,14 @@ class Host:
         self.client = Client()
         """The client of the last request."""
         self.greeted_client = Client()
-        """The client of the last handshake, and of all later requests that say nothing about their client."""
+        """The client of the last handshake. Requests that say nothing about their client come from this one."""
         self._requests: dict[RequestId, anyio.CancelScope] = {}
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
-        """Requests that the host has to answer: a future for the gate's own, a relay and the server's id for others."""
+        """Requests that the host has to answer: a future for the gate's requests, else a relay and the server's id."""
         self._ids = count(1)
 
     def fail(self, reason: PlanwardenError) -> None:
-        """Answer each call with the reason from now on, because the store cannot be opened."""
+        """From now on, answer each call with the reason why the store cannot be opened."""
         self.failure = reason
         self.is_opened.set()
 
@@ -150,7 +150,7 @@ class Host:
         if frame.is_request:
             await self._begin(frame)
         elif isinstance(frame.method, str):
-            # Other methods are dropped: without an id they ask for no answer, but a server might run such a call.
+            # Other messages without an id are dropped: they expect no answer, but a server might run such a call.
             if frame.method.startswith("notifications/"):
                 self._pass_notification(frame)
         elif isinstance(question := self._questions.get(frame.request_id), tuple):
@@ -184,7 +184,7 @@ class Host:
                     answer = await self.route(frame)
                 except PlanwardenError as error:
                     answer = frames.build_error(request_id, frames.INVALID_PARAMS, error.message)
-                # The outermost handler of a request: the host is told that the request failed, and the log says why.
+                # This is the outermost handler: the host learns that the request failed, and the log why.
                 except Exception:
                     logger.exception("a request failed")
                     text = "planwarden failed; see its log"
@@ -206,7 +206,7 @@ class Host:
             cancelled = frames.read_value(frame.read_member("requestId"))
             if isinstance(cancelled, int | float | str):
                 if (scope := self._requests.get(cancelled)) is not None:
-                    # A call that the gate judges goes on: hosts cancel on their own when a time limit passes.
+                    # A call that the gate judges is not cancelled: hosts cancel by themselves after a time limit.
                     relays = [relay for relay in relays if relay.is_asked(cancelled)]
                     scope.cancel()
                 elif self.has_request(cancelled):
@@ -216,17 +216,17 @@ class Host:
             relay.forward(frame)
 
     def stop_waiting(self, request_id: RequestId) -> None:
-        """Stop answering the request, whose client is gone, unless a server still has to answer the request."""
+        """Stop answering a request whose client is gone, unless a server still has to answer the request."""
         scope = self._requests.get(request_id)
         if scope is not None and not any(relay.is_asked(request_id) for relay in self.relays):
             scope.cancel()
 
     async def ask(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Send the host a request of the gate's own and return the result; if cancelled, withdraw the request.
+        """Send the host a request of the gate itself, and return the result. If cancelled, withdraw the request.
 
         Raises `ToolError`: the host answered with an error, or with something that is not a result.
         """
-        # A server chooses the ids of its own requests, so this id must be one that it cannot guess.
+        # Servers choose the ids of their own requests, so no server may be able to guess this id.
         request_id = f"planwarden-{uuid4().hex}"
         self._questions[request_id] = answer = asyncio.get_running_loop().create_future()
         try:
@@ -240,7 +240,7 @@ class Host:
             del self._questions[request_id]
 
     async def pass_message(self, relay: "Relay", frame: Frame) -> str:
-        """Pass a server's request or notification to the host. Return why a request is refused, else an empty text."""
+        """Pass a server's request or notification to the host. Return an empty text, or why the request is refused."""
         if frame.is_request and frame.request_id is not None:
             if len(self._questions) >= MAX_REQUESTS:
                 return TOO_MANY
@@ -270,7 +270,7 @@ class Host:
 
 
 class Relay:
-    """One server of a host. Each call waits for the judge, which needs an open store; without a judge, no call runs."""
+    """One server of a host. Each call waits for the judge, who needs an open store. Without a judge, no call runs."""
 
     def __init__(self, config: ServerConfig, upstream: Upstream, host: Host) -> None:
         self.config = config
@@ -282,13 +282,13 @@ class Relay:
         self._is_greeted = False
         """Whether the running server has had a handshake."""
         self._failures, self._failure = 0, ""
-        """How many times the server could not be reached, and the reason for the last failure."""
+        """How many times the server could not be reached, and why not the last time."""
         self._forwarding = 0
         """How many messages that need no answer are on their way to the server."""
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
         """By id, the answers that the server owes."""
         self._subscriptions: dict[str, dict[str, JsonValue]] = {}
-        """By URI, the parameters of the host's subscriptions, which are sent again to a server that was restarted."""
+        """By URI, the parameters of the host's subscriptions. A restarted server gets them again."""
         self._ids = count(frames.FIRST_OWN_ID)
         host.relays.append(self)
 
@@ -323,7 +323,7 @@ class Relay:
         return self.judge
 
     async def find_login(self) -> LoginLocation | None:
-        """Return where the login for the server is kept; None if the server needs none. Raises as `open` does."""
+        """Return where the login for the server is stored; None if the server needs no login. Raises like `open`."""
         has_login = self.config.login_name is not None or not self.config.is_gated
         return await (await self.open()).find_login() if has_login else None
 
@@ -340,7 +340,7 @@ class Relay:
         self._subscriptions.clear()
         with suppress(ToolError), anyio.move_on_after(self.config.settings.start_timeout_s):
             answer = await self._pass_handshake(frame)
-            # The SDK's servers refuse a handshake after a request of a newer revision, which a host may have sent.
+            # After a request of a newer revision, servers of the SDK refuse a handshake, so the server is reset.
             if was_running and not self._answers and answer.error is not UNSET:
                 await self._upstream.reset()
                 answer = await self._pass_handshake(frame)
@@ -363,7 +363,7 @@ class Relay:
         return request_id in self._answers
 
     def forward(self, frame: Frame) -> None:
-        """Start to pass on a message that needs no answer; drop it if the server is not running or is not reading."""
+        """Begin to pass on a message that needs no answer. Drop it if the server is not running or does not read."""
         if self._upstream.is_running and self._forwarding < MAX_REQUESTS:
             self._forwarding += 1
             self.host.tasks.start_soon(self._forward, frame)
@@ -392,7 +392,7 @@ class Relay:
                         await self._request("initialize", msgspec.json.decode(self.host.handshake))
                         await self._upstream.send(frames.build_notification("notifications/initialized", {}))
                         for params in list(self._subscriptions.values()):
-                            # Nobody waits for the answer.
+                            # Nobody waits for the answer to this request.
                             again = frames.build_request(next(self._ids), "resources/subscribe", params)
                             await self._upstream.send(again)
                 self._is_greeted = True
@@ -407,7 +407,7 @@ class Relay:
             raise ToolError(self._failure)
 
     async def request(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return the result of a request of the gate's own.
+        """Return the server's result of a request that the gate itself makes.
 
         Raises:
             LargeResult: the server answered, but the answer is too large to be stored.
@@ -458,7 +458,7 @@ class Relay:
         return answer
 
     def settle(self, request_id: RequestId | None, answer: Frame | ToolError) -> None:
-        """Give a request its answer, or the error that says why there is none."""
+        """Give a request its answer, or an error if there is no answer."""
         future = self._answers.get(request_id)
         if future is not None and not future.done():
             future.set_result(answer)
@@ -470,7 +470,7 @@ class Relay:
         except InvalidArguments:
             mended = await anyio.to_thread.run_sync(frames.mend_frame, line)
             if mended is None:
-                # Some servers print other text to standard output; a host would not understand that either.
+                # Some servers print other text to standard output. A host would not understand the text either.
                 reason = OutcomeUnknown(f"server {self.config.name!r} answered with something that is not JSON")
                 self.settle(cut_line(line).answered_id, reason)
                 return

@@ -1,8 +1,8 @@
 """Puts several servers behind one connection. Their tools get the names that they have in planwarden's catalogue.
 
 Lists are merged; apart from these names, their entries stay as the servers sent them. A request about a tool, a URI or
-a prompt goes to the server that listed it; a URI that none listed goes to the server whose answer named it first.
-The lists leave out servers that are out of reach or do not answer in time.
+a prompt goes to the server that listed it. If no server listed a URI, the request goes to the first server with the URI
+in an answer. Servers that are out of reach or too slow are left out of the lists.
 """
 
 import logging
@@ -56,7 +56,7 @@ class ServerGroup(Host):
         self._owners: dict[str, dict[str, Relay]] = {}
         """By listing method, the server of each URI, template or prompt."""
         self._links: dict[Relay, dict[str, None]] = {}
-        """By server, the latest `MAX_LINKS` URIs that its answers named before any other server's answers did."""
+        """By server, the latest `MAX_LINKS` URIs that its answers named first."""
         self._silent: set[Relay] = set()
         """The servers that did not answer in time when they were last asked."""
 
@@ -91,7 +91,7 @@ class ServerGroup(Host):
         return {**modern, **result}
 
     async def _list_tools(self) -> list[JsonValue]:
-        """Return the tools of all servers, each as sent, except for its name. Raises as `Relay.open` does."""
+        """Return the tools of all servers, unchanged except for their names. Raises like `Relay.open`."""
 
         async def read(relay: Relay) -> list[JsonValue]:
             own: GatedTools = (await relay.open()).tools
@@ -122,7 +122,7 @@ class ServerGroup(Host):
                 self._silent.add(relay)
                 logger.warning("server %r did not answer in time", relay.config.name)
             except ToolError as error:
-                # Many servers refuse a list that they do not have.
+                # A server without prompts or resources often refuses to list them.
                 logger.log(logging.INFO if isinstance(error, RefusedRequest) else logging.WARNING, error.message)
 
         async with anyio.create_task_group() as tasks:
@@ -136,7 +136,7 @@ class ServerGroup(Host):
             tool = (await relay.open()).tools.find_by_name(name)
             if tool is not None:
                 return relay, tool.remote_name
-        # The server's tools may not be listed yet. If it is out of reach, `read` raises an error that names it.
+        # A server may not have listed its tools yet. If it is out of reach, `read` raises an error with its name.
         for relay in sorted(self.relays, key=lambda relay: -len(relay.config.slug)):
             prefix = f"{relay.config.slug}_"
             if name.startswith(prefix):
@@ -170,7 +170,7 @@ class ServerGroup(Host):
         """Remember the URIs that the answer of the server names, and return the answer unchanged."""
         values = [frames.read_value(frames.read_frame(answer).result)] if b'"uri"' in answer else []
         links = self._links.setdefault(relay, {})
-        # The loop appends to the list that it goes through.
+        # The loop appends to `values` while it goes through them.
         for value in islice(values, MAX_LINKED_VALUES):
             values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
             uri = value.get("uri") if isinstance(value, dict) else None
@@ -184,11 +184,11 @@ class ServerGroup(Host):
         return next((relay for relay, links in self._links.items() if uri in links), None)
 
     async def _find_owner(self, reference: Result) -> Relay:
-        """Return the server that first listed the prompt, URI or template, else the one that first named the URI."""
+        """Return the server that first listed the prompt, URI or template, else the server that first named the URI."""
         key = "uri" if "uri" in reference else "name"
         name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
         if not any(name in self._owners.get(method, {}) for method in methods):
-            # If some server is known to have it, do not wait again for servers that were silent before.
+            # If a server listed or named it before, do not wait again for servers that were silent.
             is_known = self._find_listed(name, methods) or self._find_linked(name)
             for method in methods:
                 await self._list(method, without=tuple(self._silent) if is_known else ())
@@ -198,7 +198,7 @@ class ServerGroup(Host):
         return owner
 
     def _find_listed(self, name: str, methods: Sequence[str]) -> Relay | None:
-        """Return the server that listed the name, else the one with the longest template that the name may fit."""
+        """Return the server that listed the name, else the server with the longest template that the name may fit."""
         owners = {
             listed: relay for method in reversed(methods) for listed, relay in self._owners.get(method, {}).items()
         }
@@ -206,12 +206,12 @@ class ServerGroup(Host):
         return owners.get(name if name in owners else max(templates, key=len, default=name))
 
     async def _ask_all(self, frame: Frame) -> bytes:
-        """Return the merged answers, or the first error if a server in reach sent one or if no server is in reach."""
+        """Return the merged answers; the first error if a server sent an error, or if no server is in reach."""
 
         async def ask(relay: Relay) -> Frame:
             return frames.read_frame(await relay.answer(frame))
 
-        # A handshake has a limit of its own, and a subscription ends when the host wants it to.
+        # A handshake has its own time limit, and the host ends a subscription.
         answers = await self._ask_each(ask, has_limit=frame.method not in ("initialize", "subscriptions/listen"))
         results: list[Result] = []
         errors: list[JsonValue] = []

@@ -1,4 +1,4 @@
-"""Opens a gate: the relay at once; the store and the engine when first needed, at the latest after `HEADSTART_S`."""
+"""Opens a gate: the relay at once; the store and the engine when a call needs them, or after `HEADSTART_S`."""
 
 import dataclasses
 import logging
@@ -48,7 +48,7 @@ def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
     others = [other for other in settings.servers.configs if other.slug != config.slug]
     if any(other.slug == config.slug and not other.is_gated for other in settings.servers.configs):
         raise UsageError(f"planwarden.json has a server {config.name!r}; choose another name with --name")
-    # Disabled, so that whatever starts the other servers never starts this one: the relay owns its only process.
+    # The entry is disabled, because only the relay may start a process of this server.
     own = dataclasses.replace(config, is_disabled=True)
     return replace(settings, servers=ServerList((*others, own), settings.servers.notes))
 
@@ -77,7 +77,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
     async def write(line: bytes) -> None:
         async with write_lock:
             if not await anyio.to_thread.run_sync(_write, wire, line):
-                # The host is gone: never return, so that no line counts as written. The end of the input ends the gate.
+                # The host is gone, so no line may count as written: wait until the end of the input ends the gate.
                 await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:
@@ -101,13 +101,13 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             logger.error("%s", error.message)
             host.fail(error)
         except Exception:
-            # A failed import ends here too: otherwise the thread that reads input would keep process and host waiting.
+            # Failed imports must end here too, or the thread that reads the input would keep the host waiting.
             logger.exception("planwarden failed")
             host.fail(StoreError("planwarden failed; see its log"))
         await ended.wait()
         tasks.cancel_scope.cancel()
     if signals:
-        # The thread that reads the input would stop only at the end of the input.
+        # The process must exit at once: the thread that reads the input would wait for the end of the input.
         sys.stderr.flush()
         os._exit(128 + signals[0])
 

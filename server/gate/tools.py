@@ -1,7 +1,5 @@
-"""The tools of the wrapped server, put into the catalogue; calls to them go through the relay.
-
-The tools are listed again before every call that planwarden makes, so that a changed definition is noticed at the last
-moment, even if the server does not announce changes.
+"""Puts the tools of the wrapped server into the catalogue, and sends their calls through the relay. Before each call
+that planwarden makes, the tools are listed again: so a changed definition is noticed even if the server announces none.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -56,7 +54,7 @@ class GatedTools:
         settings: Settings,
         on_listing: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_listing` gets the digest of each new listing once the home has it."""
+        """Take `on_listing`, which gets the digest of each new listing after the listing is stored in the home."""
         self._on_listing = on_listing
         self._relay = relay
         self._registry = registry
@@ -68,17 +66,17 @@ class GatedTools:
         self._is_listed = False
         self._lock = anyio.Lock()
         self._waiting: dict[str, list[Client]] = {}
-        """By execution, the clients of the calls that wait for it."""
+        """By execution, the clients whose calls wait for the execution."""
         self.large: dict[str, Raw] = {}
         """By execution, a result that is too large to be stored, for the calls that wait for the execution."""
         self._gated_callers: dict[str, GatedCaller] = {}
-        """By thread, the function that makes its call; the connection that plans use does not make these calls."""
+        """By thread, the function that makes the call of the thread in place of the connection that plans use."""
         self._meta: dict[str, dict[str, JsonValue]] = {}
         """By thread, what the host's call has in `_meta`."""
 
     @contextmanager
     def wait_for(self, execution_id: str, client: Client) -> Generator[None]:
-        """Until the block ends, keep the execution's result if it is too large to be stored."""
+        """Keep a result of the execution that is too large to be stored until the block ends."""
         clients = self._waiting.setdefault(execution_id, [])
         clients.append(client)
         try:
@@ -110,7 +108,7 @@ class GatedTools:
         return next((tool for tool in self.tools.values() if tool.definition.name == name), None)
 
     async def load(self) -> None:
-        """Load the tools that are stored in the home, because questions of an earlier gate may be about them."""
+        """Load the tools that are stored in the home, because questions of an earlier gate may concern them."""
         await self._take(await anyio.to_thread.run_sync(load_listing, self._settings.home / FOLDER, self._relay.config))
 
     async def read(self) -> None:
@@ -138,7 +136,7 @@ class GatedTools:
     async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
         """Put the tools into the catalogue and the home, and return them."""
         config = self._relay.config
-        # Another process that runs a call of this gate reads the listing from the home.
+        # If another process runs a call of this gate, it reads the listing from the home.
         await anyio.to_thread.run_sync(save_listing, self._settings.home / FOLDER, config, listing)
         slugs = [each.slug for each in self._settings.servers.configs]
         listed, _ = await anyio.to_thread.run_sync(lambda: build_tools(config, listing, other_tools=(), slugs=slugs))
@@ -147,9 +145,8 @@ class GatedTools:
         return tools
 
     def claim(self, thread_id: str, meta: dict[str, JsonValue]) -> None:
-        """Claim the call of the thread for this gate, even if plans have a connection of their own to the server.
-
-        `meta` is what the server gets in `_meta` when the call is made.
+        """Make this gate send the call of the thread, even if plans have their own connection to the server. The call
+        carries `meta` in `_meta`.
         """
         self._gated_callers.setdefault(thread_id, self.call)
         self._meta[thread_id] = meta
@@ -178,7 +175,7 @@ class GatedTools:
         return await self._send(tool, CallRound(arguments=arguments), context)
 
     async def _go_on(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> Outcome:
-        """Return the server's next question for a person, or send the call again once all questions are answered."""
+        """Return the server's next question for a person, or send the call again if all questions are answered."""
         while (question := call_round.open_question()) is not None:
             key, elicitation = question
             answer = await self._ask_host(call_round.questions[key], context)
@@ -188,9 +185,8 @@ class GatedTools:
         return await self._send(tool, call_round, context)
 
     async def _ask_host(self, question: JsonValue, context: CallContext) -> dict[str, JsonValue] | None:
-        """Return the answer of the host that waits for this call; None if no host waits, can be asked, or answers.
-
-        A host of a newer revision can be asked only in the result of its call, so the inbox gets the question.
+        """Return the answer of a host that waits for this call; None if no host waits, can be asked, or answers. A host
+        of a newer revision can be asked only in the result of its call, so the question goes to the inbox.
         """
         clients = self._waiting.get(context.execution_id, ())
         can_ask = any(client.can_elicit and not client.envelope for client in clients)
@@ -201,10 +197,10 @@ class GatedTools:
         return None
 
     async def _send(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> Outcome:
-        """Send the call that planwarden decided to make, with the answers to what the server asked before.
+        """Send the call that planwarden decided to make, with the answers to the server's earlier questions.
 
         Raises:
-            ToolError: the call was not sent, was refused or failed; or its result is lost, but it may be repeated.
+            ToolError: the call was not sent, was refused or failed; or its result is lost, but a repetition is safe.
             OutcomeUnknown: the call was sent and may have happened.
             StaleDefinition: the server now defines the tool differently; nothing was sent.
         """
@@ -239,7 +235,7 @@ class GatedTools:
         try:
             await self.read()
         except ToolError as error:
-            # Nothing of the call was sent, whatever became of the listing.
+            # The listing failed before anything of the call was sent.
             raise ToolError(f"{name} was not run: {error.message}", retryable=True) from None
         current = self._registry.get(name)
         if current is None:
@@ -248,7 +244,8 @@ class GatedTools:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
 
     def _pass_large(self, name: str, large: LargeResult, context: CallContext) -> JsonValue:
-        """Keep the result for waiting calls; return a text for others. Raises `ToolError` if it is an error or lost."""
+        """Keep the result for waiting calls; return a text for others. Raises `ToolError` for errors and lost
+        results."""
         text = f"{name} ran, and its result is not stored: {large.message}. Calls that waited for it have it."
         if large.raw is None:
             raise ToolError(f"{name} ran, and its result is lost: {large.message}")
@@ -260,7 +257,7 @@ class GatedTools:
 
 
 class SharedTools(GatedTools):
-    """The tools of a server of planwarden.json: plans call them too, over another connection."""
+    """The tools of a server of planwarden.json. Plans call these tools too, over another connection."""
 
     def __init__(self, relay: Relay, registry: Registry, settings: Settings, downstream: DownstreamServers) -> None:
         super().__init__(relay, registry, settings)

@@ -1,7 +1,8 @@
 """A wrapped server that is a process. It is started when a message needs it, and again after it has ended.
 
-A server on the gate's command line gets the gate's environment, as the host chose it. A server of planwarden.json gets
-the SDK's default variables and its own. No server gets `PLANWARDEN_*`. `address.py` is for servers behind an address.
+A server on the gate's command line gets the environment that the host gave the gate. A server of planwarden.json gets
+the SDK's default variables and those of its entry. No server gets `PLANWARDEN_*`. `address.py` is for servers behind an
+address.
 """
 
 import os
@@ -18,7 +19,7 @@ from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.sdk import stdio
 
 OWN_VARIABLES = "PLANWARDEN_"
-"""How the names of planwarden's own variables begin."""
+"""The prefix of the names of planwarden's own variables."""
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """The largest message of the server that is passed on."""
 
@@ -39,7 +40,7 @@ class ProcessUpstream:
         self._child: Child | None = None
         self._lost_reason = ""
         self._attending = anyio.CancelScope()
-        """The scope to cancel in order to end the process."""
+        """Cancelling this scope ends the process."""
         self._has_ended = anyio.Event()
         """An event that is set once the receiver knows that the last process has ended."""
         self._has_ended.set()
@@ -51,7 +52,7 @@ class ProcessUpstream:
 
     async def start(self, tasks: TaskGroup) -> None:
         await self._has_ended.wait()
-        # A cancellation must not come between the start of the child and the start of the task that ends it.
+        # A cancellation between the start of the child and the start of `_attend` would leave the child running.
         with anyio.CancelScope(shield=True):
             inherited = os.environ if self.config.is_gated else stdio.get_default_environment()
             process, transport = await spawn(self.config, list_environment({**inherited, **self.config.env}))
@@ -111,7 +112,7 @@ class ProcessUpstream:
                     else:
                         what = f"sent more than {MAX_ANSWER_BYTES} bytes in one message"
                         if line.request_id is None:
-                            # The answered request is unknown and would wait forever, so the connection ends.
+                            # Nobody knows which request this answers. It would wait forever, so the connection ends.
                             child.on_lost(f"it {what}")
                             return
                         error = LargeResult(f"server {self.config.name!r} {what}", None)

@@ -1,6 +1,5 @@
-"""A call that a host is about to make, as its hook describes it; an execution of one call; and the answer to the host.
-
-Everything in the call is treated as hostile, because a model chose it.
+"""Reads a call that a host is about to make from the event of its hook, builds the execution that asks about the call,
+and writes the answer to the host. A model chose everything in the call, so everything in it is treated as hostile.
 """
 
 import json
@@ -55,13 +54,13 @@ class GuardedCall:
         shell = host.shells.get(tool)
         left_out = frozenset[str]() if shell is None else host.remarks
         self.given = {key: value for key, value in arguments.items() if key not in left_out}
-        """The arguments that the tool gets, without the model's remarks about the call."""
+        """The arguments without the model's remarks about the call, which the tool does not need."""
         self.folder = folder if shell is None else _find_place(shell, self.given, folder)
-        """The folder in which the call runs: the host's, or the one that a call of a shell names."""
+        """The folder in which the call runs: the host's, unless the call of a shell names another folder."""
         self.session = digest(session, context="guard session/v1")[:32]
         """A digest of the host's session id. Calls count as identical even if their sessions differ."""
         self.words = words or f"It is about to call {tool}."
-        """A sentence for people: what the host is about to do, or says that it has done."""
+        """A sentence that tells people what the host is about to do, or reports to have done."""
 
     @property
     def name(self) -> str:
@@ -70,15 +69,14 @@ class GuardedCall:
 
     @cached_property
     def arguments(self) -> dict[str, JsonValue]:
-        """What is judged, shown and digested: what the tool gets, and the folder.
-
-        If the tool itself has an argument `cwd`, its arguments are below `input`, so that no rule confuses the two.
+        """The arguments and the folder, as `cwd`, which are judged, shown and digested together. If the tool itself has
+        an argument `cwd`, its arguments are below `input`, so that rules see which `cwd` is which.
         """
         own: dict[str, JsonValue] = {INPUT: self.given} if FOLDER in self.given else self.given
         return {FOLDER: self.folder, **own}
 
     def compute_digest(self, principal: str) -> str:
-        """Return the digest that identical calls share."""
+        """Return a digest, which is the same for identical calls."""
         facts: JsonValue = [principal, self.name, self.folder, self.given]
         return digest(facts, context="guard/v1")
 
@@ -166,7 +164,7 @@ def build_single_call(
     newest: ExecutionState | None,
     pins: tuple[str, ...] | None = None,
 ) -> NewExecution:
-    """Return an execution that only makes the call; it starts only while `newest` is the newest one of its thread."""
+    """Return an execution that only makes the call. It starts only while `newest` is the newest of its thread."""
     step = PlanStep(
         step_id=STEP, description=words, step_type="tool", required_tools=(call.tool_name,), tool_calls=(call,)
     )
@@ -181,15 +179,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the host."""
 
     then: Literal["allow", "no opinion", "deny"]
-    """`allow` lets the call run; with `no opinion` the host's own rules decide, as without planwarden."""
+    """`allow` lets the call run, `deny` blocks it; with `no opinion`, the host's own rules decide."""
     reason: str = ""
     """The reason, for the model and for the person who uses the host."""
     suspension_id: str | None = None
     """The id of the open question about the call; None if no question is open."""
     person: str | None = None
-    """The reason of the person who decided, empty if they gave none; None if no person decided."""
+    """The reason that a person gave for the decision, or an empty text; None if no person decided."""
     facts: dict[str, JsonValue] | None = None
-    """What the audit records about a decision by rule; None if the audit records nothing."""
+    """What the audit records, if a rule decided; None if the audit records nothing."""
 
 
 def deny(reason: str, *, facts: dict[str, JsonValue] | None = None) -> Verdict:
@@ -212,7 +210,7 @@ def build_command_answer(host: str, verdict: Verdict) -> CommandAnswer:
         return CommandAnswer(json.dumps(document) if host == "cursor" else "", reason, BLOCKED)
     if host == "claude-code":
         return CommandAnswer(json.dumps(build_claude_document(verdict)), "", 0)
-    # The other hosts' own rules still apply; Cursor's hooks can only be trusted to deny.
+    # An empty object leaves the decision to the host's own rules; a Cursor hook can only be trusted to deny.
     return CommandAnswer(json.dumps({"planwarden": verdict.then} if host == "opencode" else {}), "", 0)
 
 

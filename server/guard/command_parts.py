@@ -1,7 +1,6 @@
-"""Splits a command line into what may run: its commands, and the command lines and code among their words.
-
-What only a container sees, what is only printed, and texts for people are left out if nothing may run them. Among what
-may run, it finds planwarden's own commands: a model may run only those that read.
+"""Splits a command line into everything that may run: its commands, and the command lines and code that are quoted in
+their words. Texts that no command can run are left out: those that are only printed, are for people, or stay in a
+container. The module also finds commands of planwarden itself; a model may run only those that read.
 """
 
 import re
@@ -12,55 +11,57 @@ from planwarden.tools.guarded.programs import Program, find_program, read_option
 from planwarden.tools.guarded.shell import RESERVED, InnerCommands, list_words
 
 MAX_DEPTH = 8
-"""The most levels of command lines that are quoted inside one another."""
+"""How deeply command lines may be quoted inside one another."""
 SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep", "rgrep", "--no-index"})
-"""Programs and options that search the folder in which the command runs if it is given no other folder."""
-READING_FILES = {
+"""Programs and options that search the current folder unless the command names another one."""
+ONLY_READING = {
     *("cat", "head", "tail", "wc", "ls", "stat", "diff", "cmp", "md5sum", "sha256sum", "du", "jq", "[", "test"),
     *("grep", "egrep", "fgrep", "rg"),
 }
-"""Programs that change no file that they are given."""
-READING_OF_GIT = frozenset({"add", "blame", "check-ignore", "commit", "diff", "log", "ls-files", "show", "status"})
-GIVING = frozenset({"xargs", "parallel"})
-"""Programs that pass the words on their standard input to a command, as arguments."""
+"""Programs that only read the files that they are given."""
+READING_GIT_COMMANDS = frozenset(
+    {"add", "blame", "check-ignore", "commit", "diff", "log", "ls-files", "show", "status"}
+)
+RUNS_INPUT_WORDS = frozenset({"xargs", "parallel"})
+"""Programs that run a command with the words of their standard input as its arguments."""
 _DELETING_CODE = re.compile(
     r"(?i)(?:rmtree|rm_r|rmsync|rmdir|unlink|rename|remove|delete|move|trash)[\w-]{0,20}\s{0,9}[\"'(]|[\"']rm[\"']|\.rm\("
 )
 _INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascript")
 _SCRIPT = re.compile(rf"(?:{_INTERPRETER.pattern})[\d.]*")
-_NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
-_NOTE = re.compile(r"-[a-z]*m|-[SG]|--(?:message|body|title|notes|author|format|grep|pretty|search|trailer)")
-"""Options of the programs in `_NOTES` whose value is a text for people, or a text to search for."""
-_NOTE_OF_GH = re.compile("-[bnt]")
+_PROGRAMS_WITH_NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
+_NOTE_OPTION = re.compile(r"-[a-z]*m|-[SG]|--(?:message|body|title|notes|author|format|grep|pretty|search|trailer)")
+"""Options of the programs above. Their value is a text for people, or a text to search for."""
+_NOTE_OPTION_OF_GH = re.compile("-[bnt]")
 CONTAINERS = frozenset({"docker", "docker-compose", "podman", "nerdctl", "kubectl", "oc"})
-"""Programs whose `run` and `exec` run a command that reaches only what is mounted from this machine."""
+"""Programs whose `run` and `exec` run a command in a container, which reaches only mounted folders of this machine."""
 _MOUNT = re.compile(
     r"(?s)(?:-v|--volume=)?([^:]+):(/(?!/)[^:]*)(?::.*)?"
     r"|(?=.*\b(?:src|source)=([^,]+)).*\b(?:dst|target|destination)=([^,]+).*"
 )
 PRINTING = frozenset({"echo", "printf"})
-"""Programs that do nothing with their words but print them."""
-KEEPING = PRINTING | {"", "cd", "mkdir", "tee", "gh", "glab"}
-"""Programs that run nothing that others print or write; the same holds for programs that only read."""
+"""Programs that only print their words."""
+NEVER_RUNS_OUTPUT = PRINTING | {"", "cd", "mkdir", "tee", "gh", "glab"}
+"""Programs that never run a text that another program prints or writes. Programs that only read are not listed here."""
 _PUSH = re.compile(r"git push(?: (?:-[fquv]+|--(?:force-with-lease|quiet|set-upstream|tags)|\w[\w/.-]*))*")
-"""A `git push` without any option that could make git run another program."""
+"""Matches a `git push` whose options cannot make git run another program."""
 _WRITES = re.compile(r">(?!&\d|[ \t]*/dev/null\b)|\btee\b")
 _HOOK = re.compile(r"\.git/|hook|husky|\b(?:pre|post|prepare)-|-msg\b")
-_TARGET = re.compile(r"\d?&?>{1,2}(?:&\d|[ \t]*[\w./~@%+:-]+)(?=[\s;&|)]|\Z)")
-"""A redirection to a file, which is left out where the question is only what runs."""
-_TEXT = re.compile(
+_REDIRECTION = re.compile(r"\d?&?>{1,2}(?:&\d|[ \t]*[\w./~@%+:-]+)(?=[\s;&|)]|\Z)")
+"""Matches a redirection to a file, which says nothing about what runs."""
+_HERE_DOCUMENT = re.compile(
     r"(?s)\A((?:[^'\"`\\#<$()]|'[^']*'|\"[^\"\\`$]*\")*)(\"\$\(cat )?<<-?[ \t]*(['\"])?(\w+)(?(3)\3)"
     r"((?![\w.-])[^'\"`\\#<$()\n]*)\n(?(3)(?:.*?\n)??|(?:[^`$\\]*?\n)??)\t*\4(?(2)\n\)\"|(?=\n|\Z))"
 )
-"""A here-document, after words that a shell can read in only one way."""
+"""Matches a here-document that follows words with only one meaning in a shell."""
 _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
-"""Matches what may precede a command line in the same word."""
+"""Matches characters that may stand before a command line in the same word."""
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
 _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 _OWN_NAME = "planwarden"
-READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
-"""Commands of planwarden that a model may run: they decide nothing and write nothing."""
-DECIDING = {
+READING_COMMANDS = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
+"""Commands of planwarden that a model may run, because they decide nothing and write nothing."""
+DECIDING_COMMANDS = {
     *("serve", "worker", "plans", "init", "demo", "run", "run-goal", "call", "approve", "reject", "cancel"),
     *("retry", "inbox", "trust", "login", "notify", "schedule", "hook", "grant", "once", "promises", "receipt"),
     *("key", "audit", "prune", "backup", "move", "token", "guard", "gate", "config", "service", "completion"),
@@ -68,43 +69,45 @@ DECIDING = {
 """All other commands of planwarden."""
 _OWN_OPTIONS = Program("home= store= model= mcp-config=")
 MAX_OPTIONS = 100
-"""The most words among which a command of planwarden is sought."""
+"""How many words after the name of planwarden are searched for its command."""
 _OWN_VARIABLE = "PLANWARDEN_(?:HOME|STORE)"
-"""Matches variables that could lead to another home of planwarden; a command may only search for their names."""
+"""Matches variables that could select another home of planwarden. A model's command may only search for their names."""
 
 
-def list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterator[list[str]]:
-    """Yield the words of each part of the line, and of each word that may itself be a command line or code. `runs_text`
-    says whether another command may run what the line prints."""
+def list_parts(line: str, depth: int = 0, *, runs_output: bool = False) -> Iterator[list[str]]:
+    """Yield the words of each command in the line, and of each command or piece of code that is quoted in a word.
+    `runs_output` says whether another command may run what the line prints."""
     is_code = depth > 0 or ("<<" in line and _INTERPRETER.search(line) is not None)
     if is_code and _DELETING_CODE.search(line):
-        # The check cannot read what code does with a path, so it assumes that the code deletes.
+        # The check cannot tell what code does with a path, so it assumes that the code deletes.
         yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
     operands: list[str] = []
     all_words = [inner for words in list_words(line) for inner in _read_container(words)]
-    runners = sum(1 for _ in _list_runners(line))
+    runners = sum(1 for _ in _list_output_runners(line))
     for words in all_words:
-        is_run = runs_text or runners > (not _runs_no_text(words))
-        is_said = not is_run and find_name(words) in PRINTING
-        yield words[:1] if is_said else words
+        is_run = runs_output or runners > (not _never_runs_output(words))
+        is_printed = not is_run and find_program_name(words) in PRINTING
+        yield words[:1] if is_printed else words
         programs = {word.rpartition("/")[2] for word in words}
-        if find_name(words) != "cd":
+        if find_program_name(words) != "cd":
             operands += (piece for word in words for piece in word.split() if piece not in (".", "find"))
-        has_notes = programs & _NOTES and not any(map(_is_shell, programs))
-        if depth < MAX_DEPTH and programs.isdisjoint(SEARCHING) and not is_said:
+        has_notes = programs & _PROGRAMS_WITH_NOTES and not any(map(_is_shell, programs))
+        if depth < MAX_DEPTH and programs.isdisjoint(SEARCHING) and not is_printed:
             for before, word in pairwise(("", *words)):
-                is_note = _NOTE.fullmatch(before) or _NOTE.match(word)
-                is_note = is_note or ("gh" in programs and _NOTE_OF_GH.fullmatch(before))
+                is_note = _NOTE_OPTION.fullmatch(before) or _NOTE_OPTION.match(word)
+                is_note = is_note or ("gh" in programs and _NOTE_OPTION_OF_GH.fullmatch(before))
                 if re.search(r"[\s(]", word) and not (is_note and has_notes):
-                    yield from list_parts(_PREFIX.sub("", word, count=1), depth + 1, runs_text=is_run)
-    if not GIVING.isdisjoint(operands) or "read" in map(find_name, all_words):
+                    yield from list_parts(_PREFIX.sub("", word, count=1), depth + 1, runs_output=is_run)
+    if not RUNS_INPUT_WORDS.isdisjoint(operands) or "read" in map(find_program_name, all_words):
         yield ["xargs", *operands]
 
 
 def _read_container(words: list[str]) -> Iterator[list[str]]:
-    """Yield the words. Of a command that runs in a container, yield only what reaches this machine: nothing without
-    mounts, else the words, with each mount point replaced by the folder of this machine that is mounted there."""
-    if find_name([word for word in words if word != "sudo"]) not in CONTAINERS or {"run", "exec"}.isdisjoint(words):
+    """Yield the words of a command. If the command runs in a container, replace each mount point by the folder of this
+    machine that is mounted there, and yield nothing if no folder is mounted."""
+    if find_program_name([word for word in words if word != "sudo"]) not in CONTAINERS or {"run", "exec"}.isdisjoint(
+        words
+    ):
         yield words
         return
     mounts = {match[2] or match[4]: match[1] or match[3] for word in words if (match := _MOUNT.fullmatch(word))}
@@ -121,36 +124,40 @@ def _read_container(words: list[str]) -> Iterator[list[str]]:
 
 
 def remove_here_documents(line: str) -> str:
-    """Return the line without its here-documents, if no command in the line may run them."""
+    """Return the line without its here-documents; unchanged if a command in the line may run them."""
     shorter = line
     for _ in range(MAX_DEPTH):
-        shorter = _TEXT.sub(r"\1\5", shorter)
-    return line if any(_list_runners(shorter)) else shorter
+        shorter = _HERE_DOCUMENT.sub(r"\1\5", shorter)
+    return line if any(_list_output_runners(shorter)) else shorter
 
 
-def _list_runners(line: str) -> Iterator[list[str]]:
-    """Yield the commands that may run what others print or write: git runs hooks, and these may run any file."""
+def _list_output_runners(line: str) -> Iterator[list[str]]:
+    """Yield the commands that may run the output of another command. Git may, because its hooks may run any file."""
     writes = _WRITES.search(line)
     names_hook = _HOOK.search(line)
-    for words in list_words(_TARGET.sub("", line)):
-        runs_written = writes and find_name(words) == "git" and (names_hook or "push" in words)
-        if runs_written or not _runs_no_text(words):
+    for words in list_words(_REDIRECTION.sub("", line)):
+        runs_written = writes and find_program_name(words) == "git" and (names_hook or "push" in words)
+        if runs_written or not _never_runs_output(words):
             yield words
 
 
-def _runs_no_text(words: Sequence[str]) -> bool:
-    """Return whether the command runs nothing that others print or write."""
-    return find_name(words) in KEEPING or _only_reads(words) or _PUSH.fullmatch(" ".join(words)) is not None
+def _never_runs_output(words: Sequence[str]) -> bool:
+    """Return whether the command never runs the output of another command."""
+    return (
+        find_program_name(words) in NEVER_RUNS_OUTPUT
+        or _only_reads(words)
+        or _PUSH.fullmatch(" ".join(words)) is not None
+    )
 
 
 def _only_reads(words: Sequence[str]) -> bool:
-    """Return whether the command changes no file that it is given."""
-    program, first = find_name(words[:1]), "".join(words[1:2])
-    reads = program in READING_FILES or (program == "git" and first in READING_OF_GIT)
+    """Return whether the command only reads the files that it is given."""
+    program, first = find_program_name(words[:1]), "".join(words[1:2])
+    reads = program in ONLY_READING or (program == "git" and first in READING_GIT_COMMANDS)
     return reads and "--ou" not in " ".join(words)
 
 
-def find_name(words: Sequence[str]) -> str:
+def find_program_name(words: Sequence[str]) -> str:
     """Return the name of the program that the command runs; empty if it has none."""
     words = [*islice(dropwhile(lambda word: "=" in word or word in RESERVED, words), 1)]
     return "".join(words).rpartition("/")[2]
@@ -161,8 +168,8 @@ def _is_shell(word: str) -> bool:
     return program is not None and program.then in ("script", "line")
 
 
-def list_candidates(line: str, parts: Iterable[Sequence[str]]) -> Collection[str]:
-    """Return every piece of the command line that may be a path, in the order of the line."""
+def list_possible_paths(line: str, parts: Iterable[Sequence[str]]) -> Collection[str]:
+    """Return every piece of the line that may be a path, in the order of the line."""
     return dict.fromkeys(_list_pieces((*_SPLIT.split(line), *chain.from_iterable(parts))))
 
 
@@ -173,12 +180,12 @@ def _list_pieces(words: Iterable[str]) -> Iterator[str]:
         yield from (start[0] for start in (_PATH.search(piece),) if start is not None)
 
 
-def list_only_read(parts: Iterable[Sequence[str]]) -> frozenset[str]:
-    """Return what may be a path in the commands of the line that only read or run a file, and in no other command."""
+def list_read_paths(parts: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return the possible paths that appear only in commands that read them or run them as a script."""
     read, other = set[str](), set[str]()
     for words in parts:
         command = [*dropwhile(RESERVED.__contains__, words)]
-        program, script = find_name(command[:1]), "".join(command[1:2])
+        program, script = find_program_name(command[:1]), "".join(command[1:2])
         is_script = (_SCRIPT.fullmatch(program) or _is_shell(program)) and not script.startswith("-")
         count = len(command) if _only_reads(command) else 2 if is_script else 0
         read.update(_list_pieces(command[:count]))
@@ -187,7 +194,7 @@ def list_only_read(parts: Iterable[Sequence[str]]) -> frozenset[str]:
 
 
 def runs_planwarden(text: str) -> bool:
-    """Return whether the line runs planwarden, directly or through a wrapper, to do more than read."""
+    """Return whether the line runs a command of planwarden that does more than read, directly or through a wrapper."""
     sure: dict[tuple[str, ...], bool] = dict.fromkeys(map(tuple, list_parts(text)), False)
     sure.update(dict.fromkeys(map(tuple, list_words(text)), True))
     sure.update(InnerCommands(text).commands)
@@ -206,11 +213,11 @@ def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
         words = [*ran] if ran and _is_planwarden(ran[0]) else words
     if words and _is_planwarden(words[0]):
         command = _find_command(words[1:])
-        return (command not in READING or "--yes" in words) if is_sure else command in DECIDING
+        return (command not in READING_COMMANDS or "--yes" in words) if is_sure else command in DECIDING_COMMANDS
     # A wrapper may have unknown options, so any of its words may begin the command.
     is_wrapper = program is not None and program.then not in ("git", "nothing")
     return is_wrapper and any(
-        _is_planwarden(word) and _find_command(words[index : index + MAX_OPTIONS]) in DECIDING
+        _is_planwarden(word) and _find_command(words[index : index + MAX_OPTIONS]) in DECIDING_COMMANDS
         for index, word in enumerate(words, 1)
     )
 
@@ -223,7 +230,7 @@ def _is_planwarden(word: str) -> bool:
 
 
 def uses_variable(text: str) -> bool:
-    """Return whether the line names a variable of planwarden, other than to search for its name."""
+    """Return whether the line uses a variable of planwarden; a search for its name does not count."""
     naming = [words for words in list_words(text) if any(re.search(_OWN_VARIABLE, word) for word in words)]
     searches = naming and all(words[0].rpartition("/")[2] in {*SEARCHING, "git"} for words in naming)
     has_value = re.search(rf"\$[{{!#]*{_OWN_VARIABLE}|{_OWN_VARIABLE}\+?=", text)
@@ -231,6 +238,6 @@ def uses_variable(text: str) -> bool:
 
 
 def _find_command(words: Sequence[str]) -> str:
-    """Return the command of planwarden, or an option in its place; an empty text if there is none."""
+    """Return the command of planwarden, the first unknown option before it, or an empty text."""
     options, _, rest = read_options(_OWN_OPTIONS, words, 0)
     return next((option.word for option in options if option.kind == "unknown"), "".join(rest[:1]))

@@ -1,8 +1,9 @@
 """Records how a host's calls ended, and checks the promises of its session when the host wants to stop.
 
-Only the host's report of a call that it made counts; see `planwarden.tools.guarded.promises`. A stop is refused up to
-`retries` times while a strict promise is unproven. Then a person is asked, and the host may stop, so no session loops
-forever. The user's own shell can forge such reports; the guard lets no model run `planwarden guard hook`.
+A promise counts as kept only if the host itself reported the call; see `planwarden.tools.guarded.promises`. While a
+strict promise is unproven, a stop is refused up to `retries` times. Then planwarden asks a person and lets the host
+stop, so that no session loops forever. The user's own shell can forge such reports; the guard lets no model run
+`planwarden guard hook`.
 """
 
 import json
@@ -62,14 +63,14 @@ from planwarden.tools.guarded.promises import (
 MAX_VALUE_CHARS = 2_000
 MAX_VALUES = 40
 MAX_NAME_CHARS = 200
-NEW = 0
+NOT_STORED = 0
 """The version of a session that is not stored yet."""
 ATTEMPTS = 20
-"""How many times a decision about a stop is tried when other stops keep changing the stored session."""
-MAX_AT = 2.0**37
-"""The latest time in a transcript, in Unix seconds: in the year 6325, so that it has a date in every time zone."""
+"""How many times a decision about a stop is tried while other processes keep changing the stored session."""
+MAX_TIME = 2.0**37
+"""The latest time in a transcript, in Unix seconds. It is in the year 6325; later times may have no date in Python."""
 MAX_CALLS = 2_000
-"""How many calls of a session count; older ones are ignored."""
+"""How many calls of a session count. Older calls are ignored."""
 PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "target_file")
 STOP_TOOL = "Stop"
 _EXECUTION = re.compile(r"executionId\W{1,8}([A-Za-z0-9_-]{8,64})")
@@ -80,16 +81,16 @@ class StopDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What the host is told at the end of a turn."""
 
     refusal: str = ""
-    """Why the host must go on; empty if it may stop."""
+    """Why the host must go on; empty if the host may stop."""
     message: str = ""
-    """What the person is told; empty for nothing."""
+    """A message for the person who uses the host; empty if there is none."""
 
 
 class DoneKeeper:
     """Records and judges the sessions of hosts in one store."""
 
     def __init__(self, store: Any, settings: Settings, ask: Ask) -> None:
-        """`ask` asks a person about a host's call, as `HostGuard.decide` does."""
+        """Take `ask`, which asks a person about a host's call, such as `HostGuard.decide`."""
         self._store = store
         self._settings = settings
         self._ask = ask
@@ -108,7 +109,7 @@ class DoneKeeper:
     async def decide(self, host: str, event: dict[str, JsonValue]) -> StopDecision:
         """Return the decision: unproven strict promises refuse a stop up to `retries` times; then a person is asked."""
         if event.get("agent_id") or _has_running_subagent(event):
-            # A subagent owes nothing itself. While one runs, no check is needed: the host stops again after it.
+            # A subagent owes nothing itself. While a subagent runs, no check is needed: the host stops again later.
             return StopDecision()
         fresh = _build_session(str(self._settings.home), host, event)
         for _ in range(ATTEMPTS):
@@ -118,7 +119,7 @@ class DoneKeeper:
         raise StoreError("the session stops in too many processes at once")
 
     async def _decide_once(self, fresh: HostSession) -> StopDecision | None:
-        """Return the decision; None if another process has changed the stored session since it was read."""
+        """Return the decision; None if another process changed the stored session in the meantime."""
         session = await self._sessions.find(fresh.session, self._store.clock.now())
         if session is None:
             folder = await anyio.to_thread.run_sync(_find_first_folder, fresh.record)
@@ -157,14 +158,13 @@ class DoneKeeper:
         while not await self._save(
             replace(session, refusals=0, question="", waived={**session.waived, **waived}), audited, owed
         ):
-            # The person's answer counts once, so it must not be lost.
-            session = await self._sessions.find(session.session) or replace(session, version=NEW)
+            # The person's answer can be used only once, so a concurrent change must not lose it.
+            session = await self._sessions.find(session.session) or replace(session, version=NOT_STORED)
         return StopDecision(message=f"A person waived for this session: {names}.")
 
     async def _save(self, session: HostSession, answer: str = "", owed: Sequence[OwedPromise] = ()) -> bool:
-        """Store the session unless the stored one has changed since it was read; return whether it is stored.
-
-        With an `answer`, also audit the stop. Delete the sessions whose last stop was more than `KEEP_SESSIONS_S` ago.
+        """Store the session, and return True; return False if another process changed the stored session. With an
+        `answer`, also audit the stop. Delete the sessions whose last stop was more than `KEEP_SESSIONS_S` ago.
         """
         now = self._store.clock.now()
         record = replace(session, updated_at=now, expires_at=now + KEEP_SESSIONS_S)
@@ -173,7 +173,7 @@ class DoneKeeper:
 
         def store(transaction: RecordTransaction) -> bool:
             transaction.delete_due(HostSession, now)
-            return transaction.insert(record) if record.version == NEW else transaction.change(record)
+            return transaction.insert(record) if record.version == NOT_STORED else transaction.change(record)
 
         is_stored = await self._sessions.write(store, entry if answer else None)
         await anyio.to_thread.run_sync(_delete_old_records, Path(session.record).parent)
@@ -201,12 +201,12 @@ def _build_session(home: str, host: str, event: dict[str, JsonValue]) -> HostSes
     shown_name = name[:MAX_NAME_CHARS] if name.isprintable() else ""
     folder = os.path.normpath(folder)
     return HostSession(
-        session=session, host=host, name=shown_name, folder=folder, record=record, expires_at=0.0, version=NEW
+        session=session, host=host, name=shown_name, folder=folder, record=record, expires_at=0.0, version=NOT_STORED
     )
 
 
 async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:
-    """Return the calls of a session. The success of a call is unknown until the execution that it started completes."""
+    """Return the calls of a session. The success of a call is unknown while an execution that it started runs."""
     calls = await anyio.to_thread.run_sync(_read_record, session.host, session.record)
     headers = await store.headers({call.execution for call in calls} - {""})
     completed = {header.execution_id for header in headers if header.status == "completed"}
@@ -238,13 +238,13 @@ def read_transcript(text: str, host: str) -> list[RecordedCall]:
     Raises `InvalidArguments`: a line is not such an event.
     """
     calls: list[RecordedCall] = []
-    # A text in JSON may have characters that `splitlines` takes for ends of lines.
+    # `splitlines` would also split at characters that JSON allows inside a text.
     for number, line in enumerate(filter(str.strip, text.split("\n")), 1):
         event = _read_loosely(line.encode())
         name, at = event.get("hook_event_name"), event.get("at", number)
         if not isinstance(name, str):
             raise InvalidArguments(f"line {number} has no 'hook_event_name', so it is not what a host's hook sends")
-        if not isinstance(at, int | float) or not 0 <= at <= MAX_AT:
+        if not isinstance(at, int | float) or not 0 <= at <= MAX_TIME:
             raise InvalidArguments(f"line {number} has an 'at' that is not a time in Unix seconds")
         if name in CALL_EVENTS:
             calls.append(_build_recorded(str(event.get("host", host)), event, float(at)))
@@ -273,12 +273,12 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
     return RecordedCall(
         tool=call.name,
         at=at,
-        # A call without all its arguments proves nothing, but it may have changed something.
+        # A call whose arguments are incomplete proves nothing, but it may have changed files.
         succeeded=succeeded if is_whole or succeeded is False else None,
         folder=call.folder[:MAX_FOLDER_CHARS],
         arguments=arguments,
         paths=_list_paths(call),
-        # A command line that is too long is left out: a part of it could mean something else.
+        # A command line that is too long is left out, because its beginning alone could mean something else.
         line=None if shell is None else line if isinstance(line, str) and len(line) <= MAX_VALUE_CHARS * 4 else "",
         is_background=is_background,
         digest=call.compute_digest("")[:32],
@@ -287,9 +287,8 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
 
 
 def _read_call(host: str, event: dict[str, JsonValue]) -> tuple[GuardedCall, bool]:
-    """Return the call, and whether it is whole. Of arguments that cannot be judged, keep only the plain values.
-
-    Raises the same errors as `read_event` if it is unclear which tool was called, or where.
+    """Return the call, and whether its arguments are complete. If the arguments cannot be judged, keep only the plain
+    values. Raises the same errors as `read_event` if the tool or the folder is unclear.
     """
     tool, arguments, folder = event.get("tool_name"), event.get("tool_input"), event.get("cwd")
     try:
@@ -302,7 +301,6 @@ def _read_call(host: str, event: dict[str, JsonValue]) -> tuple[GuardedCall, boo
         plain: dict[str, JsonValue] = {}
         for name, value in items:
             if isinstance(value, str):
-                # Half of a surrogate pair becomes `?`.
                 plain[name] = value.encode(errors="replace").decode()
             elif isinstance(value, int | float) and has_json_form(value):
                 plain[name] = value
@@ -324,12 +322,12 @@ def _read_outcome(host: str, event: dict[str, JsonValue], response: JsonValue) -
         case "PostToolUseFailure":
             return False
         case "PostToolUse":
-            # Codex sends only the output, which does not say how the call ended.
+            # Codex sends only the output, which does not say whether the call succeeded.
             if host == "codex" or response is None:
                 return None
             return not (isinstance(response, dict) and response.get("interrupted"))
         case "AfterTool" if isinstance(response, dict):
-            # Only the last lines are the host's own; the others are the output of the command.
+            # The host wrote only the last lines; the lines before them are the output of the command.
             output, end, _ = str(response.get("llmContent", "")).rpartition("\nProcess Group PGID:")
             if not end and event.get("tool_name") == "run_shell_command":
                 return None
@@ -350,7 +348,7 @@ def _read_record(host: str, path: str) -> list[RecordedCall]:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_RECORD_BYTES))
                 lines += file.read(MAX_RECORD_BYTES).splitlines()
         except OSError as error:
-            # planwarden keeps no record for a session without calls, and most records have no `.old` file.
+            # A session without calls has no record, and most records have no `.old` file.
             if not isinstance(error, FileNotFoundError) or (host == "codex" and name == path):
                 raise InvalidArguments(f"the record of the session cannot be read: {error.strerror}") from None
     if host == "codex":
@@ -380,15 +378,14 @@ def _read_line(host: str, line: bytes) -> RecordedCall | None:
     try:
         event: Any = _read_loosely(line)
         return _build_item(event["payload"]) if host == "codex" else _build_recorded(host, event, float(event["at"]))
-    # The first line may be cut, and a host may change its format.
+    # The first line may be incomplete, and a host may change its format.
     except (PlanwardenError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def _read_loosely(text: bytes) -> dict[str, JsonValue]:
-    """Return the object as `read_object` does, even if it is nested deeply, has a key twice, or has NaN (read as null).
-
-    Raises the same errors as `read_event`.
+    """Return the object like `read_object`, but accept deep nesting, repeated keys and NaN (read as null). Raises the
+    same errors as `read_event`.
     """
     try:
         return read_object(text)
@@ -431,7 +428,8 @@ def _list_reasons(owed: Sequence[OwedPromise]) -> str:
 
 
 def _build_question(session: HostSession, owed: Sequence[OwedPromise]) -> GuardedCall:
-    """Return the stop as a call to ask about. Stops of a session that owe the same promises give identical calls."""
+    """Return the stop in the form of a call, so that a person can be asked about it. While a session owes the same
+    promises, its stops give identical calls."""
     missing = "; ".join(f"no `{describe_pattern(each.promise.requires)}` has succeeded" for each in owed)
     arguments: dict[str, JsonValue] = {
         "done_without": _list_names(owed),
@@ -453,9 +451,9 @@ def _write_answer(host: str, decision: StopDecision) -> CommandAnswer:
 
 
 def build_failure(host: str, event: bytes, is_closed: bool, reason: str) -> CommandAnswer:
-    """Return the answer after planwarden itself has failed. With `is_closed`, refuse a stop, but not twice in a row."""
+    """Return the answer when planwarden itself has failed. With `is_closed`, refuse a stop, but not twice in a row."""
     document: dict[str, JsonValue] = {}
-    # An event that cannot be read must not trap the session.
+    # If the event cannot be read, let the host stop: otherwise the session could never end.
     with suppress(PlanwardenError):
         document = read_object(event) if read_event_name(event) in STOPS else {}
     if not is_closed or not document or document.get("stop_hook_active"):

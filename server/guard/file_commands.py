@@ -1,4 +1,4 @@
-"""Knows which programs act on all that is in a folder: they delete it, put files into it, or read it."""
+"""Knows which programs act on everything in a folder: they delete it, add files to it, or read it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from planwarden.server.guard.calls import MAX_FOLDER_CHARS
-from planwarden.server.guard.command_parts import SEARCHING, find_name
+from planwarden.server.guard.command_parts import SEARCHING, find_program_name
 from planwarden.tools.guarded.hosts import HOST_FOLDERS
 from planwarden.tools.guarded.programs import Program, read_options
 from planwarden.tools.guarded.shell import EXECUTING
@@ -17,50 +17,50 @@ DELETING = {
     *("rm", "rmdir", "mv", "unlink", "shred", "srm", "rename", "rimraf", "trash", "trash-put", "-delete"),
     *("--delete", "rd", "del", "erase", "remove-item", "move-item", "rename-item"),
 }
-"""Programs and options that delete or move what they are given, with all that is in it."""
+"""Programs and options that delete or move files, and folders with everything in them."""
 COPYING = {"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"}
 """Programs that put files into a given folder."""
 LOCKING = frozenset({"chmod", "chown", "chgrp"})
-"""Programs that can keep a host from reading its files."""
+"""Programs that can make the files of a host unreadable for the host."""
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
-"""Programs that read all folders below a given one if they have a recursive option."""
+"""Programs that read a folder with all its subfolders only if they have a recursive option."""
 READING_ALL = EXECUTING | SEARCHING - READING_MUCH | {"tar", "bsdtar", "pax", "rsync", "zip", "7z", "7za", "7zr", "7zz"}
-"""Programs and options that read all folders below a given one, even without a recursive option."""
+"""Programs and options that always read a folder with all its subfolders."""
 _RECURSIVE = re.compile(r"-(?=[A-Za-z]*[arR])[A-Za-z]+|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
 _GLUED = re.compile(r"\A-[A-Za-z]*?(?:[txX]|(?=[^A-Za-z-]))(.+)", re.DOTALL)
-"""An option with its value in the same word."""
+"""Matches an option and its value in one word, such as `-fFILE`."""
 _FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
 _CLEAN = Program("-dfinqxX dry-run force interactive quiet -e= exclude=")
 _UNCLEAR_FIND = re.compile(r"[\\$`]|\[[\[^]| (?:-L|-follow) |\{\}/| -i?name \.+ ")
-"""Patterns that `find` reads in its own way, links that it follows, and paths near what it finds."""
+"""Matches parts of `find` that the check does not read: special patterns, followed links, paths near a match."""
 _ENDS_OF_TERMS = EXECUTING | {"-o", "-or", ",", "-delete"}
-"""Words of `find` that must follow a `-name` in the same term; otherwise `find` may act on any name."""
+"""Words that end a term of `find`. Without a `-name` before them in the term, `find` may act on any name."""
 
 
 class Act(msgspec.Struct, frozen=True):
-    """What a command does to all that is in some places."""
+    """What a command does to everything in some folders."""
 
     does: Literal["delete or move", "put files into", "read all of"]
     places: Sequence[str]
     names: Sequence[str] | None = None
-    """Patterns of names: the command acts only on names that fit one of them; None if it may act on other names."""
+    """The command acts only on names that fit one of these patterns; None if it may act on every name."""
     acts_here: bool = False
-    """Whether it acts on the folder in which it runs if none of the places exists."""
+    """Whether the command acts on its own folder if none of the `places` exists."""
 
 
 def list_acts(words: Sequence[str]) -> Iterator[Act]:
-    """Yield what the command does to places that it names, or to its own folder."""
+    """Yield what the command does to the folders that it names, or to its own folder."""
     operands = _list_operands(words)
     programs = frozenset(re.split(r"[/=!{]", word)[-1].lower() for word in (*words[:1], *operands))
     is_recursive = any(map(_RECURSIVE.fullmatch, words))
     if programs & DELETING or (programs & LOCKING and is_recursive):
-        # `mv` moves all its operands but the last, and moves them to the last.
+        # The last operand of `mv` is the destination; `mv` moves the others.
         moved = _list_operands(words[:-1]) if "mv" in programs else operands
         moved = ["."] if _FINDS_HERE.fullmatch(" ".join(words)) else moved
         names = _list_sought_names(words)
         yield Act("delete or move", moved, names)
         if names is not None:
-            # What runs for each name may delete something else, too.
+            # The command that `find` runs for each name may also delete something else.
             run = islice(dropwhile(lambda word: word not in _ENDS_OF_TERMS, words), 1, None)
             yield from list_acts([word for word in run if word not in (";", "+", "{}")])
     if "clean" in programs:
@@ -82,8 +82,8 @@ def _list_cleaned(words: Sequence[str]) -> Sequence[str]:
 
 
 def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
-    """Return patterns of the names on which `find` acts; None if it may act on names that fit none of them."""
-    if find_name(words) != "find" or _UNCLEAR_FIND.search(" ".join(words)):
+    """Return the patterns of the names on which `find` acts; None if it may act on every name."""
+    if find_program_name(words) != "find" or _UNCLEAR_FIND.search(" ".join(words)):
         return None
     names, is_named = list[str](), False
     for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
@@ -97,7 +97,7 @@ def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
 
 
 def _list_operands(words: Sequence[str]) -> list[str]:
-    """Return the operands of a command, including the values that are glued to options."""
+    """Return the operands of a command, and the values that are in the same word as an option."""
     return [
         piece
         for word in words[1:]

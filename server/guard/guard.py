@@ -1,13 +1,13 @@
-"""Allows a host's call, denies it, leaves it to the host's own rules, or asks a person, who can allow it once.
+"""Allows a host's call, denies the call, leaves it to the host's own rules, or asks a person, who can allow it once.
 
-To ask about a call, the guard starts an execution whose only step calls the host's tool. So people see and answer the
-question, get reminders, and find it in the audit, as with every other question. All executions about identical calls of
-one principal share a thread, which has at most one unfinished execution: an identical call gets the same question.
+To ask about a call, the guard starts an execution with one step, which calls the host's tool. So the question has
+reminders and an audit like every other question. All executions about identical calls of one principal share a thread,
+which has at most one unfinished execution: an identical call gets the same question.
 
 A server that is already running answers the hooks of hosts: over MCP, or over a socket for command hooks. An answer
-takes effect only when a host gets it from its hook. For a model that calls `guard_call` itself, the answer is mere
-text; and if `_meta` has the id that Claude Code adds to calls by its model, the call uses up no pass. The socket (see
-`hook_client`) answers only hooks. It is in the home, in a folder that only the folder's owner may enter.
+takes effect only if the host gets it from its hook. A model that calls `guard_call` itself gets a text without effect.
+Such a call uses up no pass if `_meta` has the id that Claude Code adds to calls by its model. The socket (see
+`hook_client`) answers only hooks, and lies in a folder of the home that only its owner may enter.
 """
 
 import json
@@ -71,11 +71,11 @@ MAX_HEAD_BYTES = 1_000
 TOOL_USE_ID_KEY = "claudecode/toolUseId"
 """The key in `_meta` that Claude Code sets on calls made by its model, and never on calls made by a hook."""
 SETTLE_S = 10.0
-"""How long a call waits for its execution to ask a question or to end; the host's own limit is longer."""
+"""How long a call waits until its execution asks a question or ends. The host's own limit is longer."""
 MAX_OPEN_OF_SESSION = 50
 """How many questions about calls of one host session may be open; without a limit, a model could ask forever."""
 PREFIX = "guard-"
-"""The prefix of the ids of the guard's threads. No other thread has it, because callers do not choose the ids."""
+"""The prefix of the ids of the guard's threads. No other id has the prefix, because callers do not choose ids."""
 ATTEMPTS = 5
 """How many times the guard tries to decide about a call while other processes change the call's thread."""
 
@@ -88,7 +88,7 @@ class HostGuard:
         self._judge = build_judge(settings)
         self._find_inbox = find_inbox
         self._program = build_command_prefix(settings)
-        """The first words of a command line for people to copy: the program, this home and this store."""
+        """The beginning of the command line that people copy: the program, this home and this store."""
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
         """Return the answer to the host; every `PlanwardenError` becomes a refusal."""
@@ -125,7 +125,7 @@ class HostGuard:
         return deny("Refused for now, because others are asking about the same call; try again in a minute.")
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
-        """Return a phrase for the limit of open questions that has been reached; None if one more may be asked."""
+        """Return the limit of open questions that has been reached, in words; None if another question may be asked."""
         rows = await list_open_questions(self._executions.store, principal, PREFIX)
         if len(rows) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"
@@ -147,7 +147,7 @@ class HostGuard:
         return await self._executions.create(build_single_call(thread, requester, goal, planned, call.words, newest))
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Return the execution's verdict on the call; None if it has none, or if an earlier call used up its pass."""
+        """Return the verdict of the execution; None if there is none, or if an earlier call used up the pass."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)
@@ -180,7 +180,7 @@ class HostGuard:
 
 def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
     """Return the refusal if a person, an embedding program or a form of the host rejected the call in the last hour.
-    Otherwise, as when nobody answered or only a model rejected it, return None, so that the guard asks again."""
+    Return None otherwise, for example if a model rejected the call: then the guard asks again."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
         if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_LIFETIME_S:
@@ -201,13 +201,13 @@ def _explain_end(execution: ExecutionState) -> str:
 
 
 def build_guard(settings: Settings, service: Service) -> HostGuard:
-    """Return the guard of a server; its questions make the server open the inbox, like all other questions."""
+    """Return the guard of a server. A question of the guard makes the server open the inbox."""
     return HostGuard(service, settings, service.open_inbox)
 
 
 @asynccontextmanager
 async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
-    """Yield a guard for one command; its engine has only the tools of hosts. `inbox` is an inbox's address, if known.
+    """Yield a guard for one command, with an engine that has only the tools of hosts. `inbox` is its address, if known.
 
     Raises:
         StoreError: the store cannot be used.
@@ -244,7 +244,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
         with suppress(FileNotFoundError):
             path.unlink()
         listener = await anyio.create_unix_listener(path, mode=0o600)
-    # The path is too long, or the file system or the operating system has no such sockets.
+    # The path is too long, or this system has no such sockets.
     except (OSError, ValueError, NotImplementedError, AttributeError) as error:
         logger.info("hooks judge calls without this server: %s", error)
         yield

@@ -1,10 +1,10 @@
-"""Answers `planwarden guard hook` quickly. A running server of the same home, asked over a local socket, judges a call
-that the host wants to make; a call that the host has already made is only written to a file.
+"""Answers `planwarden guard hook` quickly. To judge a call that a host wants to make, it asks a running server of the
+same home over a local socket. A call that the host has already made is only written to a file.
 
 A host waits for its hook before each call, and importing planwarden takes most of a command's time. So this module
-imports little, and sends the event to a server that the host has started anyway. It also sends a digest of the settings
-file; a server that started with other settings declines. If no server answers, the command judges by itself. The hook
-starts no process and leaves none behind.
+imports little, and lets a server judge that the host has started anyway. The server declines if it started with other
+settings, as a digest of their file shows. If no server answers, the command judges by itself. The hook starts no
+process.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 DEADLINE_S = 20
-"""Seconds after which the system ends the process, whatever it is doing; the hook's shell then blocks the call."""
+"""Seconds after which the system kills the process; then the hook's shell blocks the call."""
 ANSWER_S = 15.0
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024
@@ -30,17 +30,17 @@ FOLDER = "guard"
 SETTINGS_FILE = "planwarden.toml"
 DECLINED = b"declined"
 SESSIONS = "sessions"
-"""Below `FOLDER`: the folder with a file for each session of a host. A file has a line for each reported call."""
+"""The folder below `FOLDER` that holds a file for each session of a host, with a line for each reported call."""
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 """The limit for a session's file. A larger file replaces the `.old` file, and a new file begins."""
 CUT_CHARS = 2_000
-"""How many characters a long text in a result keeps at its beginning, and how many at its end."""
+"""How many characters are kept at the beginning of a long text in a result, and how many at its end."""
 MAX_ITEMS = 20
 """How many items of a list in a result are kept."""
 CALL_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool"})
 STOPS = frozenset({"Stop", "AfterAgent"})
 DONE_EVENTS = CALL_EVENTS | STOPS
-"""Events about what a host did. A failing planwarden never refuses two stops in a row, so no session is trapped."""
+"""Events about what a host did. A failing planwarden never refuses two stops in a row, so each session can end."""
 
 
 def set_deadline() -> None:
@@ -51,9 +51,8 @@ def set_deadline() -> None:
 
 
 def answer_quickly(words: Sequence[str]) -> int | None:
-    """Answer the hook, and return the exit code; None if no server can help, so the command has to judge by itself.
-
-    `words` are the arguments of `guard hook`. After None, the command can still read the event from `sys.stdin`.
+    """Answer the hook, and return the exit code; None if no server can help. Then the command has to judge by itself,
+    and can still read the event from `sys.stdin`. `words` are the arguments of `guard hook`.
     """
     set_deadline()
     home = find_home(words)
@@ -68,7 +67,7 @@ def answer_quickly(words: Sequence[str]) -> int | None:
         answer = _ask(path, head + b"\n" + event)
         if answer is not None:
             if not answer and read_event_name(event) in DONE_EVENTS:
-                # The server failed, so the command decides whether the host may stop.
+                # The server failed, so the command itself decides whether the host may stop.
                 return None
             return _write(answer)
     return None
@@ -84,7 +83,7 @@ def read_event_name(event: bytes) -> str:
 
 
 def find_record(home: str, host: str, session: str) -> str:
-    """Return the file with the calls of a session; its name without `.jsonl` is planwarden's id of the session."""
+    """Return the file with the calls of a session. Its name is planwarden's id of the session, with `.jsonl`."""
     name = hashlib.sha256(json.dumps([host, session[:1_000]]).encode()).hexdigest()[:32]
     return os.path.join(home, FOLDER, SESSIONS, f"{name}.jsonl")
 
@@ -98,14 +97,14 @@ def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
     names = ("hook_event_name", "tool_name", "tool_input", "tool_response", "cwd", "session_id")
     path = find_record(home, host, session)
     try:
-        # A result of planwarden's own tool stays whole: the id of the execution that it started may be anywhere in it.
+        # A result of planwarden's own tool may name the execution that the call started anywhere, so it is not cut.
         if "planwarden" not in str(call.get("tool_name")):
             call["tool_response"] = _shorten(call.get("tool_response"))
         line = json.dumps({"at": time.time(), **{name: call[name] for name in names if name in call}})
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            # A single write, so that the lines of calls that end together do not mix.
+            # One single write keeps the line whole, even if several calls end at the same time.
             os.write(file, f"{line}\n".encode())
             if os.fstat(file).st_size > MAX_RECORD_BYTES:
                 os.replace(path, f"{path}.old")
@@ -126,7 +125,7 @@ def _shorten(value: Any) -> Any:
 
 
 def find_home(words: Sequence[str]) -> str | None:
-    """Return the home that the command works on, without reading its files; None if these few rules cannot tell."""
+    """Return the home on which the command works; None if this is not clear from the words and the environment."""
     if os.environ.get("PLANWARDEN_STORE") or not words or words[0].startswith("-"):
         return None
     if len(words) == 3 and words[1] == "--home":
@@ -162,7 +161,7 @@ def _list_sockets(home: str) -> list[str]:
 
 
 def _ask(path: str, request: bytes) -> dict[str, object] | None:
-    """Return the server's answer; None if no server listens or it declines; `{}`, which blocks a call, if it fails."""
+    """Return the server's answer; None if there is no server or it declines; `{}`, which blocks a call, if it fails."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         try:
@@ -181,7 +180,7 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
             while len(text) <= MAX_ANSWER_BYTES and (piece := connection.recv(MAX_ANSWER_BYTES)):
                 text += piece
         except OSError:
-            # The server may have used up the call's only pass, so no other server is asked.
+            # Do not ask another server: this one may have used up the only pass of the call.
             text = b""
     if text == DECLINED:
         return None

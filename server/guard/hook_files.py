@@ -1,8 +1,8 @@
-"""The files that make each host ask planwarden before a call, and what planwarden writes into them.
+"""The files with the hooks of each host, and the entries that make the host ask planwarden before a call.
 
 Each host needs its own way to block a call when planwarden gives no answer. Claude Code: an `mcp_tool` hook with
-`onFailure: block`. Codex and Gemini CLI run a call after a hook that crashed, said nothing or took too long, and after
-exit code 2 without a reason; so the shell around planwarden's command checks the output, gives a reason itself, and
+`onFailure: block`. Codex and Gemini CLI run a call even if the hook crashed, was silent, took too long, or ended with
+exit code 2 without a reason. So the shell around planwarden's command checks the output, gives a reason itself, and
 ends the command before the host would. opencode: a plugin that throws. Cursor: `failClosed`.
 """
 
@@ -29,15 +29,15 @@ from planwarden.tools.guarded.hosts import GUARD_TOOL, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
 HOST_LIMIT_S = 60
-"""How long a host waits for a hook that only reports, or for one whose silence makes the host block the call."""
+"""How long a host waits for a hook that only reports, or for a hook whose failure blocks the call."""
 ENDLESS_S = 86_400
-"""How long Codex and Gemini CLI wait for a hook before they run the call anyway; the hook ends long before that."""
+"""How long Codex and Gemini CLI wait for a hook before they run the call anyway. The hook ends long before."""
 SHELL_LIMIT_S = 30
 """Seconds after which the shell's `timeout`, if installed, kills planwarden; planwarden itself gives up earlier."""
 SERVER = "planwarden"
 PLUGIN_FILE = "planwarden-guard.js"
 ASK_PERMISSIONS = ("bash", "edit", "webfetch")
-"""Permissions of opencode that are set to `ask` if they are not set yet, in case the plugin cannot be loaded."""
+"""Permissions of opencode that become `ask` unless they have a value. They help if opencode cannot load the plugin."""
 _BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
 _CLOSED = """^[[:blank:]]*stop[[:blank:]]*=[[:blank:]]*["']closed["']"""
 """The pattern of the line in planwarden.toml that the shell searches for."""
@@ -47,8 +47,8 @@ _EVENTS: Mapping[HostName, tuple[str, ...]] = {
     "gemini": ("BeforeTool", "AfterTool", "AfterAgent"),
     "cursor": ("preToolUse",),
 }
-"""The events with a hook of planwarden: first the one before a call, then those that report what the host did, to check
-promises. Codex itself records how its commands ended, and opencode has a plugin."""
+"""The events with a hook of planwarden: first the event before a call, then events that report what the host did, from
+which promises are checked. Codex itself records how its commands ended, and opencode has a plugin."""
 
 
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
@@ -59,7 +59,7 @@ def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
 
 
 def read_added(text: str) -> tuple[str, ...]:
-    """Return the permissions that the plugin's text says were added with it; none if the text does not say."""
+    """Return the permissions that planwarden added with the plugin, as the plugin's text lists them."""
     match = re.search(r"^const ADDED = (\[[^\n]*\])$", text, re.MULTILINE)
     try:
         names = read_json(match[1]) if match is not None else []
@@ -78,7 +78,7 @@ class HookFile(msgspec.Struct, frozen=True):
     """For opencode: the permissions that planwarden adds, or has added; empty for other hosts."""
 
     def add(self, text: str, program: tuple[str, ...]) -> str:
-        """Return the text with planwarden's part; unchanged if it has exactly that part. Raises `InvalidArguments`."""
+        """Return the text with planwarden's part; unchanged if it has exactly this part. Raises `InvalidArguments`."""
         if self.kind == "plugin":
             return build_plugin((*program, "guard", "hook", self.host), self.added)
         if self.kind == "toml":
@@ -109,8 +109,8 @@ class HookFile(msgspec.Struct, frozen=True):
         return text
 
     def is_outdated(self, text: str, program: tuple[str, ...]) -> bool:
-        """Return whether the text has a part of planwarden's that differs from what `add` would write, such as the
-        command of another installation. Always False for the kind `floor`."""
+        """Return whether planwarden's part in the text differs from what `add` would write, such as the command of
+        another installation. False without such a part, and always for the kind `floor`."""
         return self.kind != "floor" and self.is_in(text) and text != self.add(text, program)
 
     def is_in(self, text: str) -> bool:
@@ -175,7 +175,7 @@ def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
         return ASK_PERMISSIONS
     node = root.find("permission")
     if node is not None and node.kind != "object":
-        # One value covers all permissions.
+        # A single text is the value of all permissions.
         return ()
     return tuple(name for name in ASK_PERMISSIONS if node is None or node.find(name) is None)
 
@@ -215,8 +215,8 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
 
 
 def build_done_entry(host: HostName, event: str, program: tuple[str, ...]) -> JsonValue:
-    """Return the entry of a hook that reports what the host did. A failure of planwarden can block only a stop, once,
-    and only with `[guard] stop = "closed"`; the shell blocks the stop if planwarden was killed or took too long."""
+    """Return the entry of a hook that reports what the host did. If planwarden fails, only a stop is blocked, once, and
+    only with `[guard] stop = "closed"`. If planwarden was killed or took too long, the shell blocks the stop."""
     limit = ("timeout", "-s", "KILL", str(SHELL_LIMIT_S)) if shutil.which("timeout") else ()
     words = shlex.join((*limit, *program, "guard", "hook", host))
     script = f'answer=$({words}) && echo "$answer" || exit 0'
@@ -242,7 +242,7 @@ def build_command(host: HostName, program: tuple[str, ...], *, limit_s: int = SH
     words = shlex.join((*limit, *program, "guard", "hook", host))
     refusal = '{ echo "planwarden: this call is blocked" >&2; exit 2; }'
     if host == "cursor":
-        # Cursor reads even a refusal from the output.
+        # Cursor reads a refusal from the output, not from standard error.
         refusal = f'{{ case "$answer" in *deny*) echo "$answer";; esac; {refusal[2:]}'
         refusal = f'echo "{{}}" || {refusal}'
         script = f'answer=$({words}) && [ "$answer" = "{{}}" ] && {refusal}'

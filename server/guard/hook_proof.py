@@ -1,7 +1,6 @@
-"""Proves that hooks block a call if planwarden gives no answer: runs them with broken programs in place of planwarden.
-
-What each host does with the outcome was observed on real hosts: see docs/guard.md. What only the host itself can tell,
-such as whether it trusts the hook, is reported as unknown.
+"""Proves that hooks block a call if planwarden gives no answer, by running them with broken programs in place of
+planwarden. docs/guard.md tells how real hosts react to the outcome. Facts that only the host knows, such as its trust
+in the hook, are reported as unknown.
 """
 
 import json
@@ -88,7 +87,7 @@ class HookStatus(msgspec.Struct, frozen=True, kw_only=True):
 def check_hosts(
     environment: Mapping[str, str], project: Path | None, program: tuple[str, ...]
 ) -> tuple[HookStatus, ...]:
-    """Run every installed hook several times, except Claude Code's and those switched off; return all hosts' status."""
+    """Run every installed hook, except Claude Code's and those switched off, and return the status of all hosts."""
     return tuple(_check_host(host, environment, project, program) for host in GUARDED_HOSTS)
 
 
@@ -139,7 +138,7 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
     user_config = (Path(config) if config else home) / ".claude.json"
     user_entry = _read_value(user_config, "mcpServers", SERVER)
     project_entry = _read_value(folder / ".mcp.json", "mcpServers", SERVER)
-    # Claude Code prefers a server from the folder's .mcp.json, and the hook calls the server by its name alone.
+    # The hook knows only the server's name, and Claude Code prefers a server of that name in the folder's .mcp.json.
     if project is None and project_entry is not None and project_entry != user_entry:
         return (
             f"{folder / '.mcp.json'} names a server {SERVER!r} of its own, which Claude Code asks instead of yours; "
@@ -162,7 +161,7 @@ def _read_value(file: Path, *keys: str) -> JsonValue:
 
 
 def _find_switch(host: HostName, file: HookFile, environment: Mapping[str, str], project: Path | None) -> str:
-    """Return what switches the host's hooks off, for the user or in the folder; empty if nothing is found."""
+    """Return which setting of the user or the folder switches the host's hooks off; empty if there is none."""
     user = find_hook_files(host, environment, None)[0].path.parent
     folders = dict.fromkeys((user, file.path.parent, (project or Path.cwd()) / user.name))
     if host == "codex":
@@ -179,7 +178,7 @@ def _find_codex_switch(path: Path, file: HookFile) -> str:
     profile = _get_table(config, "profiles", str(config.get("profile")))
     for table in (config, profile):
         features = _get_table(table, "features")
-        # `codex_hooks` is the feature's old name, which still works.
+        # `codex_hooks` is the old name of the feature, and still works.
         if features.get("hooks", features.get("codex_hooks")) is False:
             return f"{path} has features.hooks = false"
     states = _get_table(config, "hooks", "state")
@@ -207,7 +206,7 @@ def _get_table(table: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _describe_shell_sessions(base: Path) -> str:
-    """Return what a person should know about shell sessions of Codex; empty if they are switched off."""
+    """Return a warning about shell sessions of Codex; empty if they are switched off."""
     if _get_table(read_toml(base / "config.toml"), "features").get("unified_exec_tty") is False:
         return ""
     return (

@@ -1,6 +1,6 @@
-"""Adds values to hand-written JSON files, which may have comments and trailing commas, and removes values from them.
+"""Adds values to hand-written JSON files and removes values. The files may have comments and trailing commas.
 
-All other characters stay as they are. A function returns a changed text only if that text can be read again.
+All other characters stay as they are. Every changed text is parsed again before it is returned.
 """
 
 import json
@@ -44,7 +44,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json_text(text: str) -> JsonNode:
-    """Return the value of the text; a text of only blanks and comments counts as an empty object.
+    """Return the parsed text. A text of only blanks and comments counts as an empty object.
 
     Raises:
         InvalidArguments: the text is not JSON with comments, has a key twice in an object, or is too large or deep.
@@ -68,7 +68,7 @@ def find_value(text: str, keys: Sequence[str]) -> JsonValue:
 
 
 def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
-    """Return the text with the item at the end of the array at that path of keys; create what the path lacks.
+    """Return the text with the item added to the array at that path of keys. Create missing objects and the array.
 
     Raises:
         InvalidArguments: another kind of value is in the way, or the text cannot be read.
@@ -83,7 +83,7 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
 
 
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
-    """Return the text with the member added; unchanged if the path has a value or leads through a non-object."""
+    """Return the text with the value added at the path; unchanged if a value is there or in the way."""
     node, remaining = _descend(text, path)
     if not remaining or node.kind != "object":
         return text
@@ -93,8 +93,8 @@ def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
 
 
 def remove_at(text: str, path: tuple[str | int, ...]) -> str:
-    """Return the text without the value at that path. Also remove the containers that this empties, but not the root or
-    those that were empty before `add_item` (see `_was_empty`).
+    """Return the text without the value at that path. Also remove each container that becomes empty, except the root,
+    and except containers that were empty before `add_item` (see `_was_empty`).
 
     Raises:
         InvalidArguments: there is no such value, or the text cannot be read.
@@ -128,7 +128,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
 
 
 def _was_empty(container: JsonNode) -> bool:
-    """Return whether the container was empty before `_insert`, which then puts no blank before the first member."""
+    """Return whether the container was empty before `_insert`, which then puts no blank before the new member."""
     return container.children[0][1] == container.start + 1
 
 
@@ -144,7 +144,6 @@ def _insert(text: str, node: JsonNode, keys: tuple[str, ...], value: JsonValue) 
     for key in reversed(keys[1:]):
         value = {key: value}
     if node.start == node.end:
-        # An empty file.
         return json.dumps({keys[0]: value}, indent=2, ensure_ascii=False) + "\n"
     unit, own = _find_indent(text, node)
     entry = json.dumps(value, indent=unit, ensure_ascii=False)

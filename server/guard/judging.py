@@ -1,9 +1,8 @@
-"""Judges a host's call by its tool and by the operator's rules, and checks whether the call was released for one pass.
-
-`Judge` needs no store for calls of planwarden's own tools, calls that it refuses, calls that only read, or calls that
-a rule without a budget allows. For any other call, the guard starts an execution. The host's call then passes if that
-execution made exactly this call, and a person, a grant or a rule released the call within the last hour. A commit marks
-the pass as taken before the host gets the answer, so that only one process can ever use the pass.
+"""Judges a host's call by its tool and by the operator's rules, and checks whether the call may pass once. `Judge`
+decides without a store about planwarden's own tools, calls that it refuses, calls that only read, and calls that a rule
+without a budget allows. For any other call, the guard starts an execution. If a person, a grant or a rule released the
+call of the execution within the last hour, the identical call of the host passes. A commit marks this pass as taken
+before the host gets the answer, so that only one process can use the pass.
 """
 
 from collections.abc import Mapping
@@ -27,13 +26,13 @@ from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
 from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, PASS_LIFETIME_S, find_host_tool
 
 KEEP_S = 24 * PASS_LIFETIME_S
-"""How long the store remembers that a pass was taken: longer than `PASS_LIFETIME_S`, in case the clock is set back."""
+"""How long the store remembers a taken pass: longer than `PASS_LIFETIME_S`, because a clock may be set back."""
 RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
-"""The only assurances with which a decision releases a call; no setting adds to them."""
+"""A decision releases a call only with one of these assurances. No setting adds to them."""
 
 
 class Judge(msgspec.Struct, frozen=True):
-    """Judges calls by the operator's policy and by the paths that they name."""
+    """Judges calls by the operator's policy, and by the paths in the calls."""
 
     policy: Policy
     home: Path
@@ -42,12 +41,12 @@ class Judge(msgspec.Struct, frozen=True):
     """The saved plans; None unless each plan is also a tool of planwarden."""
 
     def judge(self, call: GuardedCall) -> Verdict | None:
-        """Return the verdict if it needs no store; None if somebody must be asked, or a budget must be counted."""
+        """Return the verdict; None if it needs a store, because somebody must be asked or a budget must be counted."""
         own = call.tool.removeprefix(call.host.own_prefix)
         if own == GUARD_TOOL or call.tool == GUARD_TOOL:
             return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
         if own != call.tool and (own in OWN_TOOLS or self._is_plan(own)):
-            # Planwarden itself asks about what these tools start.
+            # Planwarden itself asks about the calls of executions that these tools start.
             return Verdict(then="no opinion")
         refusal = find_refusal(self.home, self.environment, call)
         if refusal is not None:
@@ -64,8 +63,8 @@ class Judge(msgspec.Struct, frozen=True):
 
     def _is_plan(self, name: str) -> bool:
         plan = None if self.library is None else self.library.look_now().get(name)
-        # A model may write plans outside the home. In some hosts, the tool for its plan `other_run` would have the same
-        # name as the tool `run` of a server `planwarden_other`, so calls of that server's tool would pass.
+        # Outside the home, a model may write plans. If it called its plan `other_run`, some hosts would give the plan's
+        # tool the same name as the tool `run` of a server `planwarden_other`, and calls of that tool would pass.
         return plan is not None and (plan.source == HOME or "_" not in name)
 
     def find_requirement(self, call: GuardedCall) -> Requirement:
@@ -88,7 +87,7 @@ class Judge(msgspec.Struct, frozen=True):
             return False
         suspension = execution.suspensions.get(tool_call.suspension_id or "")
         if suspension is None:
-            # Nobody was asked: a grant released the call, or a rule whose budget the store counted.
+            # Nobody was asked: a grant released the call, or a rule with a budget did.
             is_let = required.needs is None or (tool_call.grant_id is not None and required.needs == "human")
             return is_let and tool_call.intended_at is not None and abs(now - tool_call.intended_at) < PASS_LIFETIME_S
         if suspension.decision is None or not suspension.decision.approved or suspension.assurance not in RELEASING:
@@ -108,14 +107,14 @@ def build_judge(settings: Settings) -> Judge:
 
 
 def describe(call: GuardedCall, answer: str, requirement: Requirement | None = None) -> dict[str, JsonValue]:
-    """Return what the audit records about the call: not its arguments, only their digest."""
+    """Return what the audit records about the call: the digest of its arguments, not the arguments."""
     facts: dict[str, JsonValue] = {"tool": call.name, "answer": answer, "arguments": call.compute_digest("")[:32]}
     rule = None if requirement is None else requirement.rule
     return facts if rule is None else {**facts, "rule": rule.number}
 
 
 async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) -> bool:
-    """Take the pass, and return whether it was still there. Raises `StoreError` if the store cannot tell."""
+    """Take the pass; return False if it was already taken. Raises `StoreError` if the store cannot tell."""
     once = ev.OnceKey(key=digest(execution.execution_id, context="guard pass/v1"), values={}, keep_s=KEEP_S)
     entry = AuditEntry(kind="guarded", facts=describe(call, "passed"), execution_id=execution.execution_id)
     return await store.take_once_key(once, f"guard:{execution.execution_id}", entry)
@@ -124,8 +123,8 @@ async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) 
 def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
     """Return whether the guard started the execution to ask about exactly this call.
 
-    Plans and models cannot name a host's tool, so only the guard starts such an execution. A retry does not count,
-    because it takes over results of another execution.
+    Only the guard starts such executions, because plans and models cannot name a host's tool. A retry does not count:
+    it reuses results of another execution.
     """
     plan = execution.plan
     if plan is None or execution.retry_of is not None or len(plan.steps) != 1 or len(plan.steps[0].tool_calls) != 1:

@@ -1,7 +1,6 @@
-"""Finds paths that a text may mean: it expands variables, and matches patterns with names on the disk, within limits.
-
-It finds too many paths rather than too few: a pattern also matches hidden files, brackets match any character, and the
-rest of a path after a pattern need not exist yet.
+"""Finds the paths that a text may mean: it expands variables, and compares patterns with the names on the disk, within
+limits. It finds too many paths rather than too few: patterns also match hidden files, brackets match any character, and
+the part of a path after a pattern need not exist.
 """
 
 import os
@@ -16,21 +15,21 @@ from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 MAX_PATH_CHARS = 4_096
 """The longest path that the system opens."""
 MAX_ENTRIES = 20_000
-"""The most folder entries that are looked at for one call."""
+"""How many folder entries one call may make the guard read."""
 MAX_PATHS = 1_000
 """The most paths that one pattern may match."""
 MAX_SEGMENTS = 100_000
-"""The most segments that the paths of one call may have together: the system has to look up each segment."""
+"""The most segments that all paths of one call may have together. The system has to look up each segment."""
 MAX_BRACE_EXPANSIONS = 100
-"""The most texts to which the braces of one text may expand."""
+"""How many texts the braces of one text may expand to."""
 _FOLDER_VARIABLES = frozenset({"HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"})
 _ASSIGNED = re.compile(
     r"(?<![\w$./-])(?:(?P<name>[A-Za-z_]\w{0,99})=(?P<value>[^\s;&|()]+)|for (?P<each>\w{1,99}) in (?P<values>[^;\n]+))"
 )
-"""Text that assigns a value to a variable, or several values in turn."""
+"""Matches a text that assigns one value to a variable, or several values in a loop."""
 _PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
 MAX_VARIABLE_VALUES = 10
-"""The most values of one variable that are looked up: few enough that two nested loops stay within the limits."""
+"""How many values of one variable are used: so few that two nested loops stay within the limits."""
 _USED = re.compile(r"(?a)\$(?:((?:env:)?\w+)|\{((?:env:)?\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
 _PATTERN = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=].*?[:.=]\]|[^\]/])*\]")
@@ -39,14 +38,14 @@ _OF_PROCESS = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(?=/|\Z)")
 
 
 class TooMuch(Exception):
-    """Expanding a text takes more than the limits allow."""
+    """A limit was reached while a text was expanded."""
 
 
 class PathPatterns:
     """Expands the texts of one call."""
 
     def __init__(self, environment: Mapping[str, str], folder: str) -> None:
-        """`folder` is the one in which the call runs."""
+        """Take the `folder` in which the call runs."""
         self._environment = environment
         self._folder = folder
         self._chars_left = MAX_ARGUMENT_BYTES
@@ -64,7 +63,7 @@ class PathPatterns:
         return paths
 
     def expand_folders(self, text: str) -> str:
-        """Return the text with variables that name folders, such as `$HOME`, replaced by their values."""
+        """Return the text with the value of each variable that names a folder, such as `$HOME`."""
         values = {**self._environment, "PWD": self._folder}
         values = {name: values[name] for name in _FOLDER_VARIABLES & values.keys()}
         return self._insert(lambda name: values.get(name.removeprefix("env:")), text)
@@ -82,7 +81,7 @@ class PathPatterns:
         return _USED.sub(replace, text)
 
     def expand_assigned(self, line: str) -> str:
-        """Return the line with each variable that it assigns replaced by its values: several values in braces."""
+        """Return the line with the values of the variables that it assigns; several values become a text in braces."""
         values: dict[str, list[str]] = {}
 
         def find(name: str) -> str | None:
@@ -97,7 +96,7 @@ class PathPatterns:
         return self._insert(find, line)
 
     def list_names_below(self, path: str) -> frozenset[str]:
-        """Return the names of everything in the folder and below it. Raises `TooMuch`."""
+        """Return the names of all files and folders below the folder. Raises `TooMuch`."""
         names: set[str] = set()
         for _, folders, files in os.walk(path):
             names.update(self._count([*folders, *files]))
@@ -117,7 +116,7 @@ class PathPatterns:
             path = os.path.normpath(path)
         of_process = _OF_PROCESS.match(path)
         if of_process is not None:
-            # The process may be the shell itself, whatever its number. For another process, the link is followed below.
+            # Any process number may be the shell itself. The links of other processes are followed below.
             yield from self._follow((folder if of_process[1] == "cwd" else "/") + path[of_process.end() :])
         yield from self._follow(path)
 

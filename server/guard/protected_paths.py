@@ -1,8 +1,6 @@
-"""What a model may not touch whatever the rules say: planwarden's decisions, its files, and the hooks of the host.
-
-The check reads calls as well as it can and errs towards refusing. It cannot see what a script does once it has started,
-what a variable holds, or what a program writes by itself. If a command line could hide any of these, a person is
-asked. See docs/guard.md.
+"""Refuses calls that touch planwarden's decisions, its files, or the hooks of the host, whatever the rules say. If in
+doubt, the check refuses. It cannot see what a started script does, what a variable holds, or what a program writes by
+itself. If a command line could hide one of these, a person is asked. See docs/guard.md.
 """
 
 import os
@@ -17,9 +15,9 @@ from pydantic import JsonValue
 
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.command_parts import (
-    list_candidates,
-    list_only_read,
     list_parts,
+    list_possible_paths,
+    list_read_paths,
     remove_here_documents,
     runs_planwarden,
     uses_variable,
@@ -30,14 +28,14 @@ from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fi
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HOST_FOLDERS, HostName
 
 MAX_WORDS = 4_000
-"""The most words of one call that are looked up on the disk; a word of a command line counts once for each folder."""
+"""How many words of one call are looked up on the disk. A word of a command line counts once for each folder."""
 MAX_FOLDERS = 50
-"""The most folders in which one command line works: each `cd` starts where the previous one led, so paths can grow."""
+"""How many folders one command line may change to. Each `cd` starts where the last one ended, so paths can grow."""
 TOO_MUCH = "it has more words or patterns than can be looked through; make it smaller"
-CONTENT = {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
+TEXT_ARGUMENTS = {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
 """Arguments that hold text, not paths."""
-PLACES = ("path", "dir_path", "directory", "target_directory")
-"""Arguments of hosts' tools that name the folder to search."""
+SEARCH_ARGUMENTS = ("path", "dir_path", "directory", "target_directory")
+"""Arguments that name the folder to search, in the tools of hosts."""
 _RUNS_IN = re.compile(r"-C(.*)|--(?:chdir|directory|cwd)(?:=(.*))?", re.DOTALL)
 """Options of programs that name the folder in which a command runs."""
 _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
@@ -55,7 +53,7 @@ HOST_CODE: Mapping[HostName, str] = {
     ),
     "cursor": "hooks.json mcp.json cli.json agents commands extensions plugins skills",
 }
-"""The entries of each host's folder that say what the host runs.
+"""The files and folders in each host's own folder that determine what the host runs.
 
 Sources: those of `planwarden.tools.guarded.hosts`, https://code.claude.com/docs/en/settings,
 https://developers.openai.com/codex/config-reference, https://geminicli.com/docs/reference/configuration,
@@ -64,7 +62,7 @@ HOST_FILES = (
     *(".claude.json", ".mcp.json", "opencode.json", "opencode.jsonc", ".agents/skills"),
     *("claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
 )
-"""Files outside the hosts' folders that say what a host runs."""
+"""Files outside the hosts' folders that determine what a host runs."""
 _CODE_ANYWHERE = tuple(
     f"/{name}".casefold()
     for name in (
@@ -74,13 +72,13 @@ _CODE_ANYWHERE = tuple(
 )
 _PLAIN = r"[\w./~${}@+:-]+"
 _PRINTING = rf"(?:echo|printf(?! [^\s)`]+ )) ((?!-){_PLAIN}(?: {_PLAIN})*)"
-"""Matches a command that prints exactly its words; `printf` prints only the first."""
+"""Matches a command that prints exactly its words. `printf` prints only its first word."""
 _PRINTED = re.compile(rf"\$\({_PRINTING}\)|`{_PRINTING}`")
 
 
 def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) -> str | None:
-    """Return why the call is refused; None if no reason is found. `home` is planwarden's; a command may name
-    paths by the variables in `environment`."""
+    """Return why the call is refused; None if no reason is found. `home` is planwarden's. Commands may use the
+    variables in `environment` in their paths."""
     try:
         return _CallCheck(home, environment, call).find_refusal()
     except TooMuch:
@@ -88,7 +86,7 @@ def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) 
 
 
 class _CallCheck:
-    """The check of one call, which raises `TooMuch` for a call that is too large to check."""
+    """The check of one call. Its methods raise `TooMuch` if the call is too large to check."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], call: GuardedCall) -> None:
         self._home = os.path.realpath(home)
@@ -111,7 +109,7 @@ class _CallCheck:
         expanded = self._patterns.expand_folders(text)
         paths = [match.strip() for match in FILES_OF_PATCH.findall(expanded)]
         patterns = self._call.host.searches.get(self._call.tool, frozenset({"pattern"}))
-        if key not in CONTENT and (key != "pattern" or key in patterns):
+        if key not in TEXT_ARGUMENTS and (key != "pattern" or key in patterns):
             paths.append(expanded)
         refusal = self._refuse_paths(paths, [self._call.folder])
         if refusal is None and _DELETING_TOOL.search(self._call.tool):
@@ -130,14 +128,14 @@ class _CallCheck:
             return "it names a variable that leads to planwarden's settings and database"
         parts = [*list_parts(line)]
         changes = [(None, self._call.folder), *self._resolve_folder_changes(parts)]
-        # A command may run more than its own words: a script that it reads, or what other commands print.
+        # The command may also run other words than its own: a script that it reads, or the output of another command.
         if re.search(r"<<|\$\(|`", line):
             changes = [(None, folder) for _, folder in changes]
         folders = [folder for _, folder in changes]
         if len(folders) > MAX_FOLDERS:
             raise TooMuch
-        only_read = list_only_read(parts) if re.search(r"\$\(|`", line) is None else ()
-        refusal = self._refuse_paths(list_candidates(line, parts), folders, only_read)
+        only_read = list_read_paths(parts) if re.search(r"\$\(|`", line) is None else ()
+        refusal = self._refuse_paths(list_possible_paths(line, parts), folders, only_read)
         checks = (
             self._refuse_act(act, [folder for command, folder in changes if command in (None, words)])
             for words in parts
@@ -151,7 +149,7 @@ class _CallCheck:
         self._words_left -= len(texts) * len(folders)
         if self._words_left < 0:
             raise TooMuch
-        # Folder by folder, so that the refusal names the word that leads to a protected folder, not a word used there.
+        # Go folder by folder, so that the refusal names the word that leads to a protected folder, not a later word.
         for folder, text in product(folders, texts):
             may_read = self._may_read or text in only_read
             for path in self._resolve(text, [folder]):
@@ -161,7 +159,7 @@ class _CallCheck:
                         f"it names {text[:200]!r}, in planwarden's home: its settings, database and keys are for "
                         "people, who use its commands in a terminal"
                     )
-                if not may_read and (is_code_of_host(path) or not self._code.isdisjoint(around)):
+                if not may_read and (is_code_of_host(path) or not self._code_paths.isdisjoint(around)):
                     return (
                         f"it names {text[:200]!r}, where a host keeps hooks, servers or code: a person changes that, "
                         "in an editor or with `planwarden guard`"
@@ -174,33 +172,33 @@ class _CallCheck:
         if act.acts_here and not any(os.path.lexists(path) for each in places for path in self._resolve(each, folders)):
             places = ["."]
         for place in places:
-            if any(self._is_hit(act, path.casefold()) for path in self._resolve(place, folders)):
+            if any(self._reaches_protected(act, path.casefold()) for path in self._resolve(place, folders)):
                 return (
                     f"it would {act.does} {place[:200]!r}, which contains planwarden's home or the code of a host; "
                     "name what is below it"
                 )
         return None
 
-    def _is_hit(self, act: Act, folder: str) -> bool:
+    def _reaches_protected(self, act: Act, folder: str) -> bool:
         if act.does == "put files into":
-            return os.path.basename(folder) in HOST_FOLDERS or folder in map(os.path.dirname, self._code)
+            return os.path.basename(folder) in HOST_FOLDERS or folder in map(os.path.dirname, self._code_paths)
         if act.does == "read all of":
             return folder in list_around(self._home)
         return folder in self._ancestors if act.names is None else self._is_above_one_of(act.names, folder)
 
     def _refuse_search(self) -> str | None:
-        """Return why the host's search tool may not search these folders; None if it may, or for any other tool."""
+        """Return why the call may not search its folders; None if it may, or if the tool does not search."""
         patterns = self._call.host.searches.get(self._call.tool)
         if patterns is None:
             return None
         texts = [(key, self._patterns.expand_folders(text)) for key, text in _list_texts(self._call.given)]
-        folders = [text for key, text in texts if key in PLACES] or ["."]
+        folders = [text for key, text in texts if key in SEARCH_ARGUMENTS] or ["."]
         parts = [find_fixed_part(text) for key, text in texts if key in patterns] or [""]
         roots = [part if part.startswith("~") else os.path.join(folder, part) for folder in folders for part in parts]
         return self._refuse_act(Act("read all of", roots), [self._call.folder])
 
     @cached_property
-    def _code(self) -> frozenset[str]:
+    def _code_paths(self) -> frozenset[str]:
         return frozenset(path.casefold() for path in list_code_of_hosts(self._environment, self._call.folder))
 
     @cached_property
@@ -210,11 +208,11 @@ class _CallCheck:
 
     @cached_property
     def _ancestors(self) -> frozenset[str]:
-        """What is protected, and all folders above it."""
+        """The protected paths, and all folders above them."""
         return frozenset[str]().union(*map(list_around, self._protected))
 
     def _is_above_one_of(self, patterns: Sequence[str], folder: str) -> bool:
-        """Return whether a pattern fits a name from the folder down to a protected path, or a name below that path."""
+        """Return whether a pattern fits a name between the folder and a protected path, or a name below that path."""
         inside = {path for path in self._ancestors if folder in list_around(path)}
         protected = [path for path in self._protected if path.casefold() in inside]
         names = {os.path.basename(path) for path in inside}.union(*map(self._patterns.list_names_below, protected))
@@ -226,8 +224,8 @@ class _CallCheck:
             yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
     def _resolve_folder_changes(self, parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
-        """Yield pairs for the first `MAX_FOLDERS` changes of folder: the words of the command that runs in the folder,
-        or None if every later command may run there; and a folder that the change may lead to."""
+        """Yield pairs for the first `MAX_FOLDERS` changes of folder: the words of the one command that runs in the new
+        folder, or None if every later command may run there; and the absolute path of the folder."""
         folder = self._call.folder
         for command, change in islice(_list_folder_changes(parts), MAX_FOLDERS):
             for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
@@ -236,23 +234,23 @@ class _CallCheck:
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
-    """Yield every text in the arguments, after the key that it belongs to; yield a list of texts also as one text."""
+    """Yield the key and the text of every text in the arguments. Also yield a list of texts as one text."""
     stack: list[tuple[str, JsonValue]] = [("", value)]
     while stack:
         key, node = stack.pop()
         if isinstance(node, str):
             yield key, node
         elif isinstance(node, dict):
-            stack.extend((key if key in CONTENT else name, child) for name, child in node.items())
+            stack.extend((key if key in TEXT_ARGUMENTS else name, child) for name, child in node.items())
         elif isinstance(node, list):
             stack.extend((key, child) for child in node)
             if node and all(isinstance(child, str) for child in node):
-                # The list may be a command, split into words.
+                # The list may hold the words of a command.
                 yield key, " ".join(map(str, node))
 
 
 def _list_folder_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
-    """Yield pairs: the words of the one command that runs in the folder, or None for all later ones; and the folder."""
+    """Yield pairs: the words of the command that runs in the folder, or None for all later commands; and the folder."""
     for words in parts:
         moves = False
         for word, following in pairwise([*words, ""]):
@@ -266,15 +264,14 @@ def _list_folder_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Seque
 
 
 def is_code_of_host(path: str) -> bool:
-    """Return whether the path has the name of a host's code, or is inside such a path."""
+    """Return whether a host runs code from this path, judged by the names in the path."""
     folded = path.replace(os.sep, "/").casefold()
     return any(folded.endswith(ending) or f"{ending}/" in folded for ending in _CODE_ANYWHERE)
 
 
 def list_code_of_hosts(environment: Mapping[str, str], folder: str) -> Iterator[str]:
-    """Yield the places of each host's code: those that the environment names, and those in projects around the folder.
-
-    Links are followed, and the paths need not exist.
+    """Yield the paths from which each host runs code: those in the environment, and those in projects around the
+    folder. Links are followed, and the paths need not exist.
     """
     for host, codes in HOST_CODE.items():
         files = find_hook_files(host, environment, None)

@@ -1,4 +1,4 @@
-"""The receipt of a host's session, for a person, a pull request and the inbox: what the host did, proved and owes."""
+"""The receipt of a host's session: what the host did, proved and owes, for a terminal, a pull request and the inbox."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -30,7 +30,7 @@ async def list_sessions(store: Any) -> list[HostSession]:
 
 
 async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> Receipt:
-    """Return the receipt of the newest session whose id, planwarden's or the host's own, begins with `beginning`.
+    """Return the receipt of the newest session whose id, planwarden's or the host's, begins with `beginning`.
 
     Raises `InvalidArguments` if there is no such session, or if its record cannot be read.
     """
@@ -46,7 +46,7 @@ async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> 
     lines += describe_verdict(verdict, session)
     for trusted in await RecordStore(store, TrustedFolder).all():
         if await anyio.to_thread.run_sync(has_changed, trusted):
-            lines.append(f"changed since it was trusted: {trusted.folder}; what was trusted counts")
+            lines.append(f"changed since a person trusted it, so the old text counts: {trusted.folder}")
     title = f"{session.host}, session {session.session[:12]}, {session.folder}, {when}"
     return Receipt(session=session, title=title, lines=tuple(lines), verdict=verdict)
 

@@ -91,7 +91,7 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
         case AccessError():
             return _error_response(NOT_SENT, str(error))
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout() | httpx2.UnsupportedProtocol():
-            return _error_response(NOT_SENT, f"it cannot be reached ({type(error).__name__})")
+            return _error_response(NOT_SENT, f"no connection could be opened ({type(error).__name__})")
         case _:
             return _error_response(LOST, f"the connection broke ({type(error).__name__})")
 

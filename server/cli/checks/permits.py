@@ -25,7 +25,7 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 
 
 def check_passphrase(settings: Settings) -> HealthCheck | None:
-    """Report that the inbox asks for a passphrase; None if the settings demand none. Raise what the inbox would."""
+    """Report that the inbox asks for a passphrase; None if the settings demand none. Raise like the inbox."""
     if settings.passphrase_file is None:
         return None
     run_with(open_secrets(settings), lambda secrets: InboxPassphrase(settings, secrets).read())
@@ -33,7 +33,7 @@ def check_passphrase(settings: Settings) -> HealthCheck | None:
 
 
 def check_grants(settings: Settings) -> HealthCheck | None:
-    """Report the open grants, and which of them no longer fit their plan; return None if no grant is open."""
+    """Report the open grants, and those whose plan has changed; return None if no grant is open."""
     grants = use_store(settings, lambda store: store.grants(only_open=True)) if settings.store.is_made else ()
     if not grants:
         return None
@@ -71,7 +71,7 @@ def list_notes(home: Home, book: RuleBook) -> list[str]:
 
 
 def check_rules(settings: Settings) -> HealthCheck:
-    """Report rules that may not say what was meant. An unusable rule fails earlier, when the settings are read."""
+    """Report rules that may not mean what the operator intended. Unusable rules fail earlier, in the settings."""
     book = settings.policy.rules
     if book is None:
         return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")
@@ -93,9 +93,7 @@ def check_guard(settings: Settings) -> HealthCheck:
     names = ", ".join(GUARDED_HOSTS[status.host].label for status in statuses)
     if broken:
         return HealthCheck("guard", "warning", "; ".join(broken), facts)
-    text = (
-        f"{names}: each hook blocks when planwarden does not answer; `planwarden guard status` says what is not known"
-    )
+    text = f"{names}: hooks block when planwarden does not answer; `planwarden guard status` says what it cannot check"
     return HealthCheck("guard", "ok", text, facts)
 
 

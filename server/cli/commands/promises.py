@@ -35,7 +35,7 @@ def add_promises(parser: CommandParser) -> None:
     text = "Judge a recorded session: JSON lines, each an event of a host's hook."
     check = parser.add_command("check", handle_check, text)
     check.declare("transcript TRANSCRIPT", "the file", type=read_path)
-    check.declare("--host HOST", "the host of lines that name none; default %(default)s", default="claude-code")
+    check.declare("--host HOST", "the host of lines without a host; default %(default)s", default="claude-code")
 
 
 def add_receipt(parser: CommandParser) -> None:
@@ -50,7 +50,7 @@ def handle_list(arguments: Namespace) -> int:
     rows = [(promise, FILE, "trusted") for promise in settings.promises]
     trusted_folders = use_store(settings, lambda store: RecordStore(store, TrustedFolder).all())
     for trusted in trusted_folders:
-        state = "trusted" + ("; the file has changed, but what was trusted counts" if has_changed(trusted) else "")
+        state = "trusted" + ("; its file has changed since, and the old text counts" if has_changed(trusted) else "")
         rows += [(promise, trusted.folder, state) for promise in read_promises(trusted.text, trusted.folder)]
     if (folder / PROMISES_FILE).exists() and not any(each.folder == str(folder) for each in trusted_folders):
         text = read_folder_file(str(folder))

@@ -28,7 +28,7 @@ def test_a_folder_counts_as_it_was_trusted_and_a_change_is_said_until_a_person_t
     assert "/shop: trusted]" in cli.main("promises").out
     file.write_text("promises = []")
     assert "tests (strict)" in (said := cli.main("promises").out)
-    assert "trusted; the file has changed, but what was trusted counts]" in said
+    assert "trusted; its file has changed since, and the old text counts]" in said
     assert terminal("guard", "trust-folder").play("Hold hosts in", "> y") == 0
     assert cli.main("promises").out.startswith("no promises")
 

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.server.cli.program import COMMANDS
 from planwarden.server.guard.calls import read_event
-from planwarden.server.guard.command_parts import DECIDING, READING
+from planwarden.server.guard.command_parts import DECIDING_COMMANDS, READING_COMMANDS
 from planwarden.server.guard.protected_paths import MAX_FOLDERS, TOO_MUCH, find_refusal
 from tests.requirements import requirement
 
@@ -404,7 +404,7 @@ def test_a_tool_that_names_the_home_or_a_hook_is_refused(
 
 
 def test_each_command_of_planwarden_either_only_reads_or_is_refused_to_a_model() -> None:
-    assert {*COMMANDS} - READING == DECIDING
+    assert {*COMMANDS} - READING_COMMANDS == DECIDING_COMMANDS
 
 
 def test_a_patch_is_looked_through(elsewhere: Machine) -> None:

@@ -183,7 +183,7 @@ async def test_a_disabled_server_and_one_with_an_unset_variable_leave_the_others
     assert health["d"] == ("ready", None) and health["off"] == ("disabled", None)
     assert health["unset"][0] == "down" and "'NOT_SET' is not set" in str(health["unset"][1])
     assert health["gone"] == ("down", "its command '/nonexistent/command' was not found")
-    assert health["nobody"][0] == "down" and "cannot be reached" in str(health["nobody"][1])
+    assert health["nobody"][0] == "down" and "no connection could be opened" in str(health["nobody"][1])
     assert "secret" not in str(health)
 
 
