@@ -1,8 +1,8 @@
 """Reads the audit for people and programs, and verifies its chain, its signatures and its agreement with the store.
 
 The rows of the audit are read once, in order, and only a digest of each execution's rows is kept. Then every stored
-execution is read, one at a time. Its log must fit the digests in the log, and its rows in the store and the audit.
-If an execution is in the audit but no longer in the store, a row must say that `planwarden prune` deleted it.
+execution is read, one at a time. Its log must agree with the digests in the log, and with the rows in the store and in
+the audit. If the store no longer has an execution of the audit, a row must say that `planwarden prune` deleted it.
 """
 
 import hashlib
@@ -89,7 +89,7 @@ class Verification:
         end = max(await self._store.audit_end(), self._head[0] if self._head is not None else 0)
         if end > self._last:
             self._problems.append(f"rows {self._last + 1} to {end} are missing at the end")
-        # Keys and grants may change while the rows are read. A difference counts only if it exists before and after.
+        # Keys and grants may change while the rows are read, so a difference counts only if it exists before and after.
         both = frozenset(self._compare_keys_and_grants(*await self._read_keys_and_grants()))
         self._problems.extend(problem for problem in self._compare_keys_and_grants(*before) if problem in both)
         await self._compare_stored()
@@ -164,7 +164,7 @@ class Verification:
             self._pruned.update(map(str, executions) if isinstance(executions, list) else ())
 
     async def _compare(self, header: Header, audit_digest: bytes) -> list[str]:
-        """Return how the log, the rows and the audit of an execution differ. Other processes may be continuing it."""
+        """Return how the log, the rows and the audit of an execution differ, while other processes may continue it."""
         execution_id = header.execution_id
         for _ in range(ATTEMPTS):
             try:
@@ -235,7 +235,7 @@ class GrantCheck:
     def _count_use(self, name: str, at: float) -> int:
         """Return the uses so far: of the day if the grant is for a step of a saved plan, else in all.
 
-        A use near midnight is not counted for a day, because the store may have counted it for either.
+        A use near midnight is left out, because the store may have counted it for the day before or after.
         """
         if "per" not in self._made[name]:
             return self._used[name]
@@ -259,7 +259,7 @@ class GrantCheck:
 
 
 def _add_to(audit_digest: bytes, entry: AuditEntry) -> bytes:
-    """Return the digest of the earlier rows and this entry, without the entry's policy, which a log does not record."""
+    """Return the digest of the earlier rows and this entry. Leave out the policy, which no log records."""
     facts = canonical_json([entry.kind, entry.suspension_id, _drop_policy(entry.facts)])
     return hashlib.sha256(audit_digest + facts.encode()).digest()
 

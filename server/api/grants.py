@@ -52,7 +52,7 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     opens_others: bool = False
     """Whether the other arguments that the tool's schema names are `free` too."""
     step: GrantedStep | None = None
-    """The step that must make the calls, as `GrantService.find_step` found it; None if any plan may make them."""
+    """The step that must make the calls, from `GrantService.find_step`; None if any plan may make them."""
     uses: int
     """How many calls the grant allows: in total, or on each day if it is for a step."""
     expires_in_s: float
@@ -108,7 +108,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
 
     arguments: dict[str, JsonValue]
     sources: dict[str, tuple[str, ...]]
-    """For each argument with a value from elsewhere, the sources: `inputs`, a loop's `item`, or ids of steps."""
+    """The sources of each value that the plan itself does not write: `inputs`, `item` of a loop, or ids of steps."""
 
 
 class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ class GrantService:
         return self._view(grant, None)
 
     async def prepare(self, request: GrantRequest, authority: Authority, *, question_id: str | None = None) -> Grant:
-        """Return the grant for `add`; store nothing. A grant that answers a question takes its id: `question_id`.
+        """Return the grant for `add`, and store nothing. A grant that answers a question gets the id of the question.
 
         Raises:
             InvalidArguments: neither a person nor a program makes the grant, or a number, name or value is unusable.
@@ -227,12 +227,11 @@ class GrantService:
         return AuditEntry(kind=kind, facts={**facts, "policy": self._engine.grants.policy.policy_digest[:POLICY_CHARS]})
 
     async def complete(self, request: GrantRequest) -> GrantRequest:
-        """Return the request with what its grant will say, for the person who decides: the digest of the current tool,
-        the defaults, and the names of all arguments that are free.
-
-        Stores nothing, and does not check who makes the grant. Otherwise raises what `make` raises.
+        """Return the request with all that a person should see before deciding: the digest of the current tool, the
+        defaults, and the names of all free arguments. Store nothing. Raises what `make` raises, but does not check who
+        makes the grant.
         """
-        # This comes first, because reading the plan waits for the tools of its servers.
+        # Read the plan first: this waits until its servers have listed their tools.
         names = () if request.step is None else await self._check_step(request, request.step)
         definition = self._check_tool(request)
         others = list_argument_names(definition) if request.opens_others else ()
@@ -336,7 +335,7 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
 
 
 def _check_values(calls: tuple[StepCall, ...], terms: Mapping[str, JsonValue]) -> None:
-    """Raise `InvalidArguments` if a wanted value cannot occur in any call of the step."""
+    """Raise `InvalidArguments` if no call of the step can have a value of the grant."""
     for name, value in terms.items():
         values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.sources]
         if len(values) == len(calls) and not any(is_same_json(other, value) for other in values):

@@ -1,8 +1,7 @@
-"""What one home holds, the two ways to its store, and the telemetry of its runtimes.
-
-`read` starts no engine: it takes no lease, acts on no deadline and creates no file. `run` opens a runtime. By default,
-its engine runs the executions that the command starts or decides on, and leaves the others to their owners. The module
-of the runtime is imported when a runtime is first opened, because a command that only reads does not need it.
+"""Gives access to what one home holds, to its store, and to the telemetry of its runtimes. `read` starts no engine: it
+takes no lease, acts on no deadline and creates no file. `run` opens a runtime. By default, its engine runs only the
+executions that the command starts or decides on. The module of the runtime is imported when a runtime is first opened,
+because a command that only reads does not need it.
 """
 
 import asyncio
@@ -234,7 +233,8 @@ class Home:
         return resources.store
 
     async def find_id(self, store: Lookups, kind: Literal["suspension", "thread"], beginning: str) -> str:
-        """Return the only id of that kind with this beginning, or `beginning` itself if it is a whole id or fits none.
+        """Return the only id of that kind with this beginning; `beginning` itself if it is a whole id, or if no id
+        fits.
 
         Raises:
             UsageError: several ids of that kind have this beginning, or only ids of another kind do.
@@ -285,14 +285,14 @@ class DefinitionsOnDemand(msgspec.Struct, frozen=True):
     home: Home
 
     def get(self, name: str) -> ToolDefinition | None:
-        # Most questions come from the asking tools. No other tool may have their names, so this loads nothing.
+        # Most questions come from the asking tools, whose names no other tool may have, so no file has to be loaded.
         if name in ASKING_TOOLS and name not in self.home.settings.tools:
             return ASKING_TOOLS[name].definition
         return self.home.tools.get(name)
 
 
 class _HeldOpen:
-    """The event loop of a command, and what stays open on it; one task opens and closes all, as task groups require."""
+    """The event loop of a command, and what stays open on it. One task opens and closes all, as task groups require."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner

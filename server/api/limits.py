@@ -19,14 +19,14 @@ MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 AttemptKind = Literal["approval", "question", "unanswered"]
-"""What a caller tried: to decide for a person, to have a person asked, or, in vain, to get a person's answer."""
+"""What a caller tried: to decide for a person, to have a person asked, or to get an answer that no person gave."""
 _WHAT: Mapping[AttemptKind, str] = {
     "approval": "decided without a person",
     "question": "put to a person in vain",
     "unanswered": "put to a person in vain",
 }
 ATTEMPTS, ATTEMPTS_S = 5, 600.0
-"""The most attempts of one kind, made at one suspension without authority, and the seconds for which each counts."""
+"""How many attempts of one kind a caller without authority has for one suspension, and how many seconds each counts."""
 
 
 class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):
@@ -56,8 +56,8 @@ class AttemptLimiter:
     async def count(
         self, suspension_id: str, kind: AttemptKind = "approval", *, entry: AuditEntry | None = None
     ) -> None:
-        """Count one attempt, and audit `entry`. The first attempt over the limit gets a row that says so; later ones
-        get none. Kinds count separately, because asking a person once can use up attempts of two kinds.
+        """Count one attempt, and audit `entry`. The first attempt over the limit gets a row that says so; later
+        attempts get no row. Each kind has its own count, because asking a person once can use up attempts of two kinds.
 
         Raises:
             RateLimited: there were `ATTEMPTS` attempts of this kind within `ATTEMPTS_S` seconds.
@@ -65,8 +65,8 @@ class AttemptLimiter:
         now, attempts_id = self._store.clock.now(), f"{kind} {suspension_id}"
 
         def add(transaction: RecordTransaction | None) -> tuple[float | None, tuple[AuditEntry, ...]]:
-            """Return None or, if the limit is reached, the time of the oldest attempt that counts; and this attempt's
-            audit rows. A transaction also stores those rows."""
+            """Return a pair: None or, if the limit is reached, the time of the oldest attempt that counts; and the
+            audit rows of this attempt. A transaction also stores these rows."""
             here = self._here.get(attempts_id)
             stored = here if transaction is None else transaction.find(DecisionAttempts, attempts_id)
             record = stored or DecisionAttempts(attempts_id=attempts_id, expires_at=now)

@@ -94,10 +94,10 @@ async def _add_plan(
 async def _check_plan(starts: Starts, source: ExecutionState, document: JsonValue) -> ParsedPlan:
     """Return the plan as it would run now. Earlier results that `source` already holds are not read again."""
     completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
-    # A step that does not run again needs no tool, so the tools of completed steps may be missing.
+    # The tools of completed steps may be missing, because these steps do not run again.
     unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
     facts = starts.engine.tool_facts()
-    # A call that a host made through a gate may be made again, so its tool does not count as gated here.
+    # A retry may repeat a call that a host made through a gate, so here the tool of the call does not count as gated.
     own_names = facts.keys() & source.pins.keys() if source.options.is_literal else ()
     own = {name: replace(facts[name], is_gated=False) for name in own_names}
     asking = replace(new_execution("", source.thread_id, source.principal), earlier=source.earlier)
@@ -138,9 +138,8 @@ def choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Ma
 
 
 def find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Return `requester`, with the starter of `source` if it names none.
-
-    If the plan is the same, `source` decides `is_operator`: a plan that a model revised is no longer the operator's.
+    """Return `requester`; if it names no starter, add the starter of `source`. For the same plan, also take
+    `is_operator` from `source`: a plan that a model revised is no longer the operator's.
     """
     is_own = source.is_operators and not source.is_revised if is_same_plan else requester.is_operator
     requester = replace(requester, is_operator=is_own)

@@ -1,4 +1,5 @@
-"""The rule that would have allowed what a person approved again and again, as text to copy; planwarden never adds it.
+"""Writes a rule that would have allowed calls which a person approved again and again, as text to copy. Planwarden
+never adds the rule.
 
 Only the newest executions of one principal are searched, for approvals of one tool that came from people or from
 programs that embed planwarden, so the work is bounded however many executions there are. A rule is offered only if it
@@ -151,7 +152,7 @@ def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
         return {"min": min(numbers), "max": max(numbers)}
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
-        # Values that are not all texts or all numbers: a rule can list them only if every call has the same one.
+        # If the values are not all texts or all numbers, a rule can list them only if they are all the same.
         first = cast("JsonValue", values[0])
         is_same = all(_is_plain(value) and is_same_json(value, first) for value in values)
         return {"in": [first]} if is_same else None

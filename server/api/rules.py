@@ -119,7 +119,7 @@ def list_open_ends(rule: ArgumentRule) -> Iterator[str]:
 
 
 def _is_shadowed(rule: ArgumentRule, before: ArgumentRule) -> bool:
-    # A glob is compared as text here: what fits the narrower glob fits the wider one.
+    # Here, the other rule's name or glob is matched as text: a wider glob matches the text of a narrower one.
     return not before.conditions and fnmatchcase(rule.tool, before.tool)
 
 
@@ -214,7 +214,7 @@ class _BudgetMemory:
         self._sums: dict[str, float] = {}
 
     def take(self, requirement: Requirement, call: _PastCall) -> bool:
-        """Return whether the call fits all budgets of the rule; if so, take its shares unless it gave them back."""
+        """Return whether the call fits all budgets of the rule. If so, take its shares, unless they were given back."""
         at = call.at
         for share in requirement.shares:
             uses = self._taken.setdefault(share.budget, deque())
@@ -229,7 +229,8 @@ class _BudgetMemory:
 
 
 async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolDefinition], since: float) -> RuleReplay:
-    """Return what the policy now says of the calls from `since` on. Raises `StoreError` if the store cannot be read."""
+    """Return what the current policy says about calls from `since` on. Raises `StoreError` if the store cannot be
+    read."""
     report = RuleReplay(counts=(), changes=())
     past_calls = [call async for call in _list_calls(store, tools, since, report)]
     past_calls.sort(key=lambda item: item.at)
@@ -255,7 +256,7 @@ async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolD
 
 
 def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
-    """Count what would become of the call, and return it as in `ReplayedCall.would`."""
+    """Count the call under its new outcome, and return this outcome as in `ReplayedCall.would`."""
     if requirement.denied is not None:
         count.deny += 1
         return "deny"
@@ -268,7 +269,7 @@ def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
 
 
 def _compare(report: RuleReplay, past_call: _PastCall, would: str, number: int | None) -> ReplayedCall | None:
-    """Return the call, and count it, if it would end differently; otherwise return None."""
+    """Return and count the call if it would end differently; otherwise return None."""
     before = "deny" if past_call.was == "denied" else "ask" if past_call.was in _ASKED else "allow"
     if would == before:
         return None
@@ -332,7 +333,7 @@ def _list_made(
         for call in state.calls:
             arguments = call.arguments
             if arguments is None and call.error_code == "denied" and not any(find_bindings(call.proposed)):
-                # The call was denied with its defaults filled in, and the log does not hold those defaults.
+                # The call was denied after its defaults were filled in, and the log lacks those defaults.
                 definition, arguments = tools.get(call.tool_name), call.proposed
                 if definition is not None and not execution.options.is_literal:
                     arguments, _ = Schema(definition.input_schema, is_known=True).complete(arguments)

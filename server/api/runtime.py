@@ -145,7 +145,7 @@ class StorePeers:
         """
         living = await self._registry.living()
         if owner is not None and all(process.owner != owner for process in living):
-            # The database has just started, or a sign of life failed: other living processes may be missing too.
+            # If this process is missing, others may be too: the database has just started, or a sign of life failed.
             return
         current = merge_tools(living)
         is_outdated = bool(living) and living[0].owner != owner and living[0].policy != self._policy
@@ -169,7 +169,7 @@ class StorePeers:
             await self.refresh()
             yield
             return
-        # The version is read once: the code that runs has this version, even if another version is installed later.
+        # Read the version only once: if another version is installed later, this process still runs the old code.
         begun = ProcessFacts(
             owner=owner,
             role=role,
@@ -235,7 +235,7 @@ class GatePeers:
             for gate in self._living
             if (name.startswith(f"{gate.server}_") if gate.server else gate.owner == context)
         }
-        # The gate whose host asked makes the call. When that gate is gone, any other gate of the server does.
+        # The gate whose host asked makes the call. If it is gone, any other gate of the server may.
         return not gates or (self._owner in gates and (context == self._owner or context not in gates))
 
     async def refresh(self, owner: str | None = None) -> None:

@@ -190,7 +190,7 @@ class Service:
                 saved.document, replace(start, goal=saved.title), call, request, saved_plan=version
             )
 
-        # The content omits the plan, so that a repeated request returns what the first one started, whatever changed.
+        # The content omits the plan: a repeated request returns the first run even if the plan has changed.
         content: dict[str, JsonValue] = {"savedPlan": name, "inputs": dict(start.inputs or {})}
         return await self._start(start, build_request(start.key, content, call), create)
 
@@ -231,10 +231,9 @@ class Service:
         return execution
 
     async def _start(self, start: StartOptions, request: StartRequest | None, create: CreateRun) -> ExecutionState:
-        """Return what `create` starts, or what the key has started before, unless the goal was delegated too often.
-
-        A goal that comes back to an execution of the same principal is refused. The caller must not learn of other
-        principals' executions, so a goal that circles through those is refused only at the limit.
+        """Return the execution that `create` starts, or that the key has started before. Refuse a goal that was
+        delegated too often, or that comes back to an execution of the same principal. If the goal circles through
+        executions of other principals, only the limit stops it: the caller must not learn of them.
         """
         requester = start.requester
         if len(requester.chain) > MAX_DEPTH:
@@ -269,7 +268,7 @@ class Service:
         )
 
     async def _add_plan_faults(self, error: InvalidArguments, plan: JsonValue, start: StartOptions) -> None:
-        """Raise the plan's faults, if any, together with those in `error`, so that the caller learns of all at once."""
+        """If the plan has faults, raise them together with those in `error`, so that the caller learns all of them."""
         try:
             await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
         except InvalidPlan as other:
@@ -402,7 +401,7 @@ class Service:
         return self._view_suspension(execution, suspension), suspension.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
-        """Return the execution as it was when it first waited with this question; None if the question is closed.
+        """Return the execution as it was when it first waited for this answer; None if the question is closed.
 
         Raises as `find_question`.
         """
@@ -482,11 +481,10 @@ class Service:
         caller_only: bool = False,
         then: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[ExecutionState, bool]:
-        """Decide a suspension. Return the execution, and whether the decision was accepted.
-
-        Without sufficient authority nothing runs, and a person must decide. `then` is awaited after this answer has
-        decided, as in `Engine.answer`. `principal` is the owner whose executions the channel may see; None for the
-        operator's channels, which see all.
+        """Decide a suspension. Return the execution, and whether the decision was accepted. If the authority is not
+        sufficient, nothing runs, and a person must decide. `then` is awaited after this answer has decided, as in
+        `Engine.answer`. `principal` is the owner whose executions the channel may see; None for the operator's
+        channels, which see all.
         """
         execution = await self.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)

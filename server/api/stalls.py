@@ -1,4 +1,4 @@
-"""Notices when a piece of code blocks the event loop, which then renews no lease and answers no request.
+"""Notices when code blocks the event loop. A blocked loop renews no lease and answers no request.
 
 A task asks to be woken at short intervals and measures how late it wakes up. Long delays go to the log and to a file
 of limited size in the home; `doctor` reads that file. The task is also late if the process was stopped or got no
@@ -26,7 +26,7 @@ STALL_WARNING_S = 1.0
 """The seconds that a stall must last to be logged as a warning; a shorter one is logged as information."""
 INTERVAL_S = 0.05
 REPORT_S = 10.0
-"""The shortest time between two reports of stalls; each has the number of stalls since the last, and the longest."""
+"""The shortest time between two reports. Each has the number of stalls since the last report, and the longest stall."""
 MAX_STALLS_BYTES = 64 * 1024
 
 

@@ -55,9 +55,8 @@ MAX_BYTES = 64 * 1024
 def build_request(
     key: str | None, content: dict[str, JsonValue], call: Mapping[str, object] | None = None
 ) -> StartRequest | None:
-    """Return what the store keeps of a request with this content; None without a key.
-
-    A rehearsal and the real run are different requests, so one key cannot start both.
+    """Return the record of a request with this content for the store; None without a key. A rehearsal and the real run
+    are different requests, so one key cannot start both.
 
     Raises:
         InvalidArguments: the key is not usable, or the content is not JSON.
@@ -73,7 +72,8 @@ def build_request(
 
 
 def build_plan_request(start: StartOptions, plan: JsonValue, call: Mapping[str, object]) -> StartRequest | None:
-    """Return what the store keeps of a caller's plan and inputs; None without a key. Raises as `build_request`."""
+    """Return the record of a caller's plan and inputs for the store; None without a key. Raises like
+    `build_request`."""
     if start.key is None:
         # Without a key nothing is stored, and parsing checks the depth.
         return None
@@ -97,7 +97,7 @@ def add_plan(
 
 
 def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
-    """Return whether the key made a plan that has not begun, and the request asks to run that plan."""
+    """Return whether the request asks to run a plan that its key has made and that has not begun."""
     return thread_id is not None and execution.status == "planned"
 
 
@@ -186,9 +186,8 @@ class Starts:
     async def start_once(
         self, start: StartOptions, request: StartRequest | None, create: CreateRun, *, thread_id: str | None = None
     ) -> ExecutionState:
-        """Return the execution that the key started before, as it is now; if none, what `create` returns.
-
-        Only a request to run a thread's planned execution sets `thread_id`; it may repeat the key that made the plan.
+        """Return the execution that the key started before; if there is none, start it with `create`. Only a request to
+        run a thread's planned execution sets `thread_id`; it may repeat the key that made the plan.
 
         Raises:
             KeyConflict: the key belongs to another goal, plan or inputs.
@@ -201,7 +200,7 @@ class Starts:
         try:
             return await create(request if execution is None else None)
         except (KeyUsed, UsageError):
-            # The same request may have come twice at once, and the other one was faster.
+            # If the same request came twice at once, the other one may have been faster.
             execution = await self._find_started(start, request, thread_id)
             if execution is None or _is_to_run(execution, thread_id):
                 raise

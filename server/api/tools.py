@@ -1,4 +1,4 @@
-"""What a caller learns of tools: search results, large results, the shape of the last result, and how a tool changed.
+"""What a caller can learn about tools: search results, large results, the shape of the last result, and changes.
 
 A shape has names and kinds of values but no values: `{"invoices": [{"number": "text", "amount": "number"}]}`. It comes
 from the newest successful call in an execution of the same principal. Its size is limited, as for all outside input.
@@ -54,14 +54,13 @@ class KnownDefinition(Record, frozen=True, kw_only=True):
 
 
 async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool) -> None:
-    """Read which definitions of tools earlier processes had; if `adds`, also store the definitions of `tools`.
-
-    A failure is only logged: messages about how a tool changed then say less.
+    """Read the definitions of tools in earlier processes; if `adds`, also store those of `tools`. A failure is only
+    logged: then messages about a changed tool say less.
     """
     records = RecordStore(store, KnownDefinition)
     own = {tool.digest: tool for tool in tools.definitions() if tool.source != "builtin"}
     try:
-        # Skip a row whose definition does not have its digest: it was edited, and is not what somebody relied on.
+        # Skip a row whose definition does not fit its digest: somebody edited it, so nobody relied on this definition.
         rows = [(record.digest, define(record.definition)) for record in await records.intact()]
         stored = {digest: tool for digest, tool in rows if tool.digest == digest}
         new = [
@@ -70,7 +69,7 @@ async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool
             if digest not in stored and measure_encoded(msgspec.to_builtins(tool)) <= MAX_DEFINITION_BYTES
         ]
         names = {tool.name for tool in new}
-        # The store forgets the first ones first, so definitions that are only now being replaced come last.
+        # The store forgets the first entries first, so definitions that are replaced only now come last.
         former = sorted((digest for digest in stored if digest not in own), key=lambda name: stored[name].name in names)
         tools.keep_former(map(stored.__getitem__, former))
 

@@ -60,7 +60,7 @@ async def list_open_suspensions(
             view = build(execution, suspension)
             size += 0 if max_bytes is None else measure_encoded(to_short_json(view))
             if views and max_bytes is not None and size > max_bytes:
-                # Ask again for only the rows that fit, because the store then says where the next page begins.
+                # Read again only the rows that fit: then the store says where the next page begins.
                 page = await store.suspensions(
                     principal=principal, thread_id=thread_id, addressee=addressee, limit=index, cursor=cursor
                 )
@@ -70,7 +70,8 @@ async def list_open_suspensions(
 
 
 async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | None:
-    """Return a sentence on which process the execution waits for; None if it waits for none, or the store is local."""
+    """Return a sentence about the process that the execution waits for; None if there is none, or the store is
+    local."""
     registry = registry_of(store)
     if registry is None or execution.status != "running":
         return None
@@ -81,9 +82,8 @@ async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | N
 
 
 def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]) -> str:
-    """Return a sentence on what the living processes lack to continue an execution that none of them runs.
-
-    One process must have the policy of the newest process, and each tool as the newest process with that tool has it.
+    """Return a sentence about what the living processes lack to continue an execution that none of them runs. A process
+    needs the policy of the newest process, and each tool in the version of the newest process with that tool.
     """
     runners = [process for process in living if process.role != "front"]
     if not runners:

@@ -1,6 +1,5 @@
-"""The parser of the commands, and functions that read what several commands share: home, settings, NAME=VALUE.
-
-Commands are added to the parser, and its errors suggest what was probably meant.
+"""The parser of the commands, whose errors suggest the word that was probably meant, and functions that read arguments
+of several commands: the home, settings, NAME=VALUE.
 """
 
 import argparse
@@ -36,7 +35,7 @@ _MISSING = re.compile(r"the following arguments are required: (.*)", re.DOTALL)
 
 
 def read_path(text: str) -> Path:
-    """Return the path. Raises `ArgumentTypeError` if the text is empty, as from an unset shell variable."""
+    """Return the path. Raises `ArgumentTypeError` if the text is empty, such as the text of an unset shell variable."""
     if not text:
         raise ArgumentTypeError("the path is empty")
     return Path(text)
@@ -76,7 +75,7 @@ class CommandParser(argparse.ArgumentParser):
         return self.note(super().add_argument(*words, **options))
 
     def declare(self, usage: str, text: str, **how: Any) -> argparse.Action:
-        """Add and return an argument, named as in `--days N`. One without metavar or choices is a switch."""
+        """Add and return an argument, named as in `--days N`. An option without a value is a switch."""
         name, _, metavar = usage.partition(" ")
         if metavar:
             how["metavar"] = metavar
@@ -111,7 +110,7 @@ class CommandParser(argparse.ArgumentParser):
             self.declare("--json", "print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
-        """Add the common options. Commands pass `SUPPRESS`, so that no default replaces an option given before them."""
+        """Add the common options. Commands pass `SUPPRESS`: a default must not replace an option before the command."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
         self.declare("--home DIR", text, type=read_path, default=default)
         text = (
@@ -165,7 +164,7 @@ class CommandParser(argparse.ArgumentParser):
         return {flag: action for action in self.actions for flag in action.option_strings}
 
     def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
-        """Return the first unknown option before the command, if any: argparse would read its value as the command."""
+        """Return the first unknown option before the command, if any: argparse would take its value for the command."""
         index = 0
         while index < len(words) and len(words[index]) > 1 and words[index].startswith("-") and words[index] != "--":
             name, has_value, _ = words[index].partition("=")
@@ -200,7 +199,7 @@ class ShowVersion(argparse.Action):
 
 
 def is_home_named(home: Path | None) -> bool:
-    """Return whether somebody named the home. A default home need not exist: the first execution creates it."""
+    """Return whether somebody named the home. Only a named home must exist; the first execution creates the default."""
     return home is not None or bool(os.environ.get(HOME_VARIABLE))
 
 

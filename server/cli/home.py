@@ -67,7 +67,8 @@ class GivenPlan(msgspec.Struct, frozen=True):
     """A plan that the person named."""
 
     document: JsonValue
-    """The plan as `execute_plan` takes it. None if it is missing or unusable; a key may still find an earlier run."""
+    """The plan in the form for `execute_plan`. None if it is missing or unusable; a key may still find an earlier
+    run."""
     name: str | None = None
     """The name of a saved plan, even of a missing one; otherwise None."""
     goal: str | None = None

@@ -222,7 +222,7 @@ def replace_text(path: Path, before: str, after: str) -> None:
 
 
 def _check_owner(path: Path, *, is_project: bool) -> None:
-    """Raise `UsageError` for a link in a project, another user's file or folder, or anything but a regular file."""
+    """Raise `UsageError` for a link in a project, another user's file or folder, and anything but a regular file."""
     if is_project and any(part.is_symlink() for part in (path, path.parent)):
         raise UsageError(f"{str(path)!r} is a link; a project's link could lead anywhere, so nothing was written")
     if not hasattr(os, "getuid"):

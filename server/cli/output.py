@@ -1,8 +1,8 @@
 """What a command prints on standard output and standard error, and its exit codes.
 
-If a program reads standard output, only the protocol of `serve` or the one document of `--json` may go there. But tools
-are the operator's code: tools and what they import may print, write to descriptor 1, or start programs that do. After
-`keep`, all such output goes to standard error; `finish` restores `sys.stdout` only if it was not descriptor 1.
+If a program reads standard output, only the protocol of `serve` or the one document of `--json` may go there. But
+tools, their imports and the programs that they start may print, or write to descriptor 1. After `keep`, all such output
+goes to standard error. `finish` restores `sys.stdout` only if it was not descriptor 1.
 """
 
 import json
@@ -37,7 +37,7 @@ _COMMANDS: Mapping[str, str] = {
     "cancel_execution": "cancel THREAD",
     "run_plan": "run NAME",
 }
-# A name in quotes does not match: somebody wrote it, for example as the id of a step.
+# A name in quotes does not match, because a user wrote it, for example as the id of a step.
 _TOOL = re.compile(rf"(?<![\w'\"`])({'|'.join(_COMMANDS)})(?![\w'\"`])")
 _QUOTED_ID = re.compile(f"(?<=')({ID.pattern})(?=')")
 
@@ -77,7 +77,7 @@ class StandardOutput:
         """Flush the document. Raises `OSError`, such as `BrokenPipeError` if its reader is gone."""
         self.document.flush()
         if self._kept is not None and self._kept is self._printed:
-            # A program that runs commands in its own process had replaced `sys.stdout`: put its replacement back.
+            # The program that runs commands in its own process has replaced `sys.stdout`, so restore its object.
             sys.stdout, self._kept, self._printed = self._kept, None, None
 
 

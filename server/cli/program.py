@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("serve", "Run executions of a store that several processes share, without serving MCP."),
     "plans": ("plans", "List saved plans."),
     "init": ("init", "Make the folder with settings, a tool and a plan that runs, unless they exist."),
-    "demo": ("demo", "Show the main job: a plan, real tools, a killed process, a confirmation."),
+    "demo": ("demo", "Show what planwarden is for: a plan, real tools, a killed process, a confirmation."),
     "run": ("run", "Run a plan and ask its questions here."),
     "check": ("plans", "Check a plan, and say whom it will ask and what only the run will know. Nothing runs."),
     "run-goal": ("run", "Make a plan for a goal with the configured model, and run it."),
@@ -73,7 +73,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "move": ("store", "Move everything to another store, read it back, and leave this one unusable."),
     "token": ("tokens", "Bearer tokens for MCP over HTTP: make, list, revoke."),
     "guard": ("guard", "Judge what a host is about to do itself, and ask a person where needed."),
-    "gate": ("gate", "Serve a server that you have, with its own tools, and ask a person before what matters."),
+    "gate": ("gate", "Serve a server that you have, with its own tools, and ask a person before risky calls."),
     "config": ("config", "Configuration for MCP hosts."),
     "service": ("service", "Files that keep a server running."),
     "completion": (

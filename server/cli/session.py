@@ -75,7 +75,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return "human" if self.terminal.can_ask else "client"
 
     def run_and_watch(self, start: Start) -> ExecutionState:
-        """Call `start`, show the execution live until it ends or needs an answer, and return its last state."""
+        """Call `start`, show the execution until it ends or needs an answer, and return its last state."""
 
         async def work(service: Service) -> ExecutionState:
             execution = await start(service)
@@ -86,7 +86,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.home.run(work)
 
     def run_to_end(self, start: Start) -> ExecutionState:
-        """Do as `run_and_watch` does, and ask the person every question on the way; return the last state."""
+        """Like `run_and_watch`, but ask the person every question of the execution."""
         return self.ask_open_questions(self.run_and_watch(start))
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
@@ -108,7 +108,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     def answer(self, suspension: Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
-        """Record the decision, or the time-out if the deadline has passed; go on as `run_and_watch` does."""
+        """Record the decision, or the time-out if the deadline has passed; continue like `run_and_watch`."""
 
         async def start(service: Service) -> ExecutionState:
             try:
@@ -144,7 +144,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     async def record_time_out(self, service: Service, execution_id: str) -> ExecutionState:
-        """Time out the question whose deadline has passed, as any process may do, and return the execution."""
+        """Time out the question, because its deadline has passed, and return the execution. Any process may do this."""
         # This engine adopts no executions, so it times out only those that it has read.
         await service.find(execution_id)
         await service.tick()
@@ -237,9 +237,8 @@ class CliSession(msgspec.Struct, frozen=True):
 
 
 def check_tools(home: Home, execution: ExecutionState) -> None:
-    """Raise `UsageError` if the remaining steps need tools that are not known here, because their calls would fail.
-
-    On a shared store, do nothing: another process that has the tools makes the calls.
+    """Raise `UsageError` if the remaining steps need tools that this process lacks, because their calls would fail. On
+    a shared store, do nothing: a process that has the tools makes the calls.
     """
     if home.settings.store.path is None:
         return
@@ -256,7 +255,7 @@ def check_tools(home: Home, execution: ExecutionState) -> None:
 def open_session(
     arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf
 ) -> Generator[CliSession]:
-    """Yield the session of a command; all that the command reads and runs shares one open store.
+    """Yield the session of a command, in which everything shares one open store.
 
     Raises:
         UsageError: the settings, a tool or the model are not usable.

@@ -62,7 +62,7 @@ from planwarden.server.views.status_text import LineageFact, Outcome, build_outc
 
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
-"""The limit instead of `AGENT_CHARS` if a server or another agent asks, because its whole question must be seen."""
+"""The limit in place of `AGENT_CHARS` if a server or another agent asks: a person must see its whole question."""
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
 _EXPLAINS = re.compile(
@@ -132,9 +132,9 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     lineage: tuple[LineageFact, ...]
     """Where the execution and the step come from."""
     label: str
-    """Whose `words` the card shows, marked as unverified unless they come from the operator's own plan."""
+    """The author of the `words`, which are marked as unverified unless they come from the operator's own plan."""
     words: str
-    """The asker's words, cut to `AGENT_CHARS` or `ASKER_CHARS`; empty if they are only the name of the tool."""
+    """The words of the asker, cut to `AGENT_CHARS` or `ASKER_CHARS`; empty if they only name the tool."""
     message: ValueView
     """All of the asker's words, uncut."""
     form: ValueView | None
@@ -172,7 +172,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_warned(self) -> bool:
-        """Whether a warning is due: something changed, or a finding says more than how the question works."""
+        """Whether the card needs a warning: something changed, or a finding says more than how the question works."""
         return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.findings))
 
     @property
@@ -333,7 +333,7 @@ def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator
 
 
 def _list_foreign_values(question: Question, steps: Iterable[PlannedStep]) -> Iterator[JsonValue]:
-    """Yield all shown values that come from outside; the words only once, even if an argument repeats them."""
+    """Yield all shown values that come from outside. If an argument repeats the words, yield them only once."""
     repeated = _find_repeated_argument(question)
     yield question.message
     yield {name: value for name, value in (question.arguments or {}).items() if name != repeated}

@@ -33,7 +33,7 @@ from planwarden.server.views.status_words import WORDS, Tone
 CLAIM_CHARS = 200
 """The most characters that are quoted from the description of a tool."""
 _SHOWN_ELSEWHERE = ("id", "description", "expectedOutcome")
-"""Keys of a step that are shown elsewhere: the id in the heading, the other two under the name of their writer."""
+"""Keys of a step that are shown elsewhere: the id in the heading, the two texts under the name of their writer."""
 _SOURCES = {"builtin": "built into planwarden", "python": "Python tool"}
 _FROM_RESULT = "from the result of "
 _OWN_VALUES = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
@@ -64,7 +64,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     schema_title: str = ""
     """The argument's title in the tool's schema, unverified and not for display; empty if it only repeats the name."""
     origins: tuple[str, ...] = ()
-    """Where the value came from, as far as the log proves it."""
+    """The origins of the value, as far as the log proves them."""
     is_edited: bool = False
     """Whether somebody edited the argument; `origins` then says who."""
     is_form: bool = False
@@ -121,7 +121,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def note_tool(tools: Definitions | None, name: str) -> ToolNote:
-    """Return what is known of the named tool, registered or not; without `tools`, only what its name tells."""
+    """Return the facts about the named tool, even if it is not registered; without `tools`, only what its name says."""
     definition, label = None if tools is None else tools.get(name), escape_text(name)
     of_host = "the host's own tool" if is_of_host(name) else ""
     if definition is None:
@@ -160,9 +160,9 @@ def build_own_call(
 
 
 def list_covered(execution: ExecutionState, question: Question, note: Callable[[str], ToolNote]) -> Iterator[CardCall]:
-    """Yield the later calls that the answer also decides, with the origins of their arguments as far as the plan says.
-
-    Only calls of a loop have an id here, and a call may not exist yet, so find each among its step's planned calls.
+    """Yield the later calls that the answer also decides, with the origins of their arguments as far as the plan names
+    them. Each call is searched among the planned calls of its step: it may not exist yet, and only calls of a loop have
+    an id here.
     """
     for row in question.covers:
         state = execution.steps.get(row.step_id)
@@ -178,7 +178,7 @@ def list_covered(execution: ExecutionState, question: Question, note: Callable[[
 
 
 def _fits(call: Call, arguments: Mapping[str, JsonValue]) -> bool:
-    """Return whether the planned call may be the one with these arguments: all values without bindings are the same."""
+    """Return whether the planned call may have these arguments: all its values without bindings are the same."""
     return all(
         name in arguments and (has_bindings(value) or is_same_json(arguments[name], value))
         for name, value in call.proposed.items()
@@ -270,7 +270,7 @@ def _list_origins(name: str, call: Call | None, earlier: Mapping[Reference, Earl
 
 
 def _describe_origin(reference: Reference, earlier: EarlierResult | None) -> str:
-    # A binding with a default may have any text as its pointer, so a text that could pass for a fact is quoted.
+    # The pointer of a binding with a default may be any text, so a text that could pass for a fact is quoted.
     pointer = f" at {format_identifier(reference.pointer)}" if reference.pointer else ""
     if earlier is None and reference.step_id in _OWN_VALUES:
         return f"{_OWN_VALUES[reference.step_id]}{pointer}"

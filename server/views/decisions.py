@@ -84,7 +84,7 @@ def describe_decision(
         return f"{words['timed_out'].word}: {suspension.question.on_timeout}"
     verdict = words["approved" if decision.approved and not is_left_out else "rejected"].word
     who = name_decider(suspension.principal, suspension.assurance)
-    # The reason of an approval does not explain a row that it left out; the reason of a claim is the model's own text.
+    # An approval's reason does not explain a row that was left out, and the reason of a claim is the model's own text.
     is_claim = suspension.assurance == "claimed"
     is_reason = has_reason and decision.reason and not is_claim and not (decision.approved and is_left_out)
     reason = f": {quote(decision.reason or '')}" if is_reason else quote_claim(suspension) if has_reason else ""

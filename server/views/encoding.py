@@ -1,8 +1,7 @@
-"""Turns views into camelCase JSON: a whole view, or only what a call changed, for a caller that knows the rest.
-
-The changes leave out what the caller wrote or was already told (plan, results, instructions, schemas of tools), what it
-does not need (usage, facts about tools) and what is empty. If the same kind of question comes again for a step or for
-the plan, its instructions and tools are shown again. `get_execution` shows everything.
+"""Turns views into camelCase JSON: a whole view or, for a caller that knows the rest, only the changes of a call. The
+changes leave out everything that the caller wrote or has already received (plan, results, instructions, schemas of
+tools), that the caller does not need (usage, facts about tools), or that is empty. If the same kind of question comes
+again for a step or for the plan, its instructions and tools are shown again. `get_execution` shows everything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -127,9 +126,8 @@ def _describe_revision(before: Execution, after: Execution) -> dict[str, list[st
 
 
 def _show_steps(after: Execution, before: Execution | None, documents: list[Document]) -> Iterator[Document]:
-    """Yield the changed steps. Leave out pending steps, which the plan describes, and suspended steps with a question.
-
-    A successful call is left out if the plan or the caller wrote its arguments, or if a loop's result shows it.
+    """Yield the changed steps, except pending steps, which the plan describes, and suspended steps with a question.
+    Leave out a successful call if the plan or the caller wrote its arguments, or if the result of a loop shows it.
     """
     earlier = {item.id: item for item in before.steps} if before is not None else {}
     asking_steps = {item.step_id for item in after.suspensions}
@@ -164,7 +162,7 @@ def _show_questions(
         if former is not None and suspension.suspension_id != answered and former.digest == suspension.digest:
             yield _pick(whole, _KNOWN_ABOUT_QUESTION)
         elif suspension.addressee == "caller":
-            # When a question is asked again, its prompt says why, so the prompt comes first.
+            # If a question is asked again, its prompt says why, so the prompt comes first.
             texts = ("prompt", "instructions", "results") if is_again else ("instructions", "results", "prompt")
             entry = _pick(whole, (*_KNOWN_ABOUT_QUESTION, *texts))
             if suspension.instructions in instructions and not is_again:
@@ -182,7 +180,7 @@ def _show_questions(
 
 
 def _uses_stored_results(execution: Execution, question: Suspension) -> bool:
-    """Return whether `steps` shows only the start of a result and the question's `results` tell how to use the rest."""
+    """Return whether `steps` cuts a result off, while the question's `results` tell how to use all of it."""
     steps = {step.id: step for step in execution.steps}
     sources = steps if question.step_id is None else steps[question.step_id].dependencies
     results = [steps[step_id].result for step_id in sources]

@@ -115,7 +115,7 @@ def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
 def escape_text(text: str) -> str:
     """Return the text on one line, with escapes for characters that are invisible or move others.
 
-    Slashes, quotes and digits beside right-to-left words would be moved too (https://www.unicode.org/reports/tr9/): in
+    Slashes, quotes and digits beside right-to-left words would move too (https://www.unicode.org/reports/tr9/): in
     `/a/\u05d0\u05d1/123` the last two parts would change places. Therefore each run of such words is isolated.
     """
     result = _UNUSUAL.sub(partial(_escape_run, allowed=frozenset(), escape=_escape), text)
@@ -156,7 +156,7 @@ def is_isolating(text: str) -> bool:
 
 
 def continue_isolation(text: str) -> str:
-    """Return the rest of an escaped text that was cut inside right-to-left words, fit to be shown by itself."""
+    """Return the second part of an escaped text that was cut inside right-to-left words, in a form to show alone."""
     return text[1:] if text.startswith(END_ISOLATE) else ISOLATE + text
 
 
@@ -166,7 +166,7 @@ def count_hidden(text: str) -> int:
 
 
 def count_hidden_in(value: JsonValue) -> int:
-    """Return how many characters in the value's texts are escaped; line breaks are shown as such and do not count."""
+    """Return how many characters in the value's texts are escaped. Line breaks do not count, because they are shown."""
     return sum(count_hidden(text) - text.count("\n") for text in iterate_strings(value))
 
 

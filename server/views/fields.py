@@ -1,4 +1,4 @@
-"""Fields of forms from a JSON Schema: what each asks for, and the one conversion between its text and its value.
+"""Fields of forms from a JSON Schema: what each field asks for, and how its text becomes a value and back.
 
 A page, a terminal, the form of a host and typed `NAME=VALUE` all use the same fields. `read` makes a value of what a
 person typed, `write` makes the text again. The schema checks whether the value fits; this module does not.
@@ -108,7 +108,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "boolean" and text.lower() in (*_TRUE, *_FALSE):
             return text.lower() in _TRUE
         if self.choices:
-            # Try what the field writes, then the choice as JSON, then a text choice that looks like JSON, unquoted.
+            # A choice may be typed as the field writes it, as JSON, or as a text without quotes that looks like JSON.
             for write in (self.write, json.dumps, str):
                 for choice in self.choices:
                     if write(choice) == text:
@@ -125,7 +125,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
     def read_typed(self, text: str) -> JsonValue:
-        """Return the text itself if the schema takes text or `read` refuses the text; otherwise what `read` returns."""
+        """Return the value from `read`; the text itself if the schema takes text, or if `read` refuses the text."""
         if _takes_text(self.schema):
             return text
         try:
@@ -224,7 +224,7 @@ def _is_unfit_for_a_list(value: JsonValue) -> bool:
 
 
 def _choose_kind(schema: JsonSchema, value: JsonValue) -> Kind:
-    """Return the kind for an initial value: an input must neither hide nor change a part of it."""
+    """Return the kind of input for an initial value. The input must neither hide nor change a part of the value."""
     kind = schema.get("type")
     if isinstance(value, str) and kind in (None, "string") and not count_hidden(value.replace("\n", "")):
         return "lines" if "\n" in value or len(value) > LINE_CHARS else "text"

@@ -42,7 +42,7 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_quoted(self) -> bool:
-        """Whether the title is somebody's words rather than the name of a saved plan."""
+        """Whether somebody wrote the title, so that it is not the name of a saved plan."""
         return self.title != self.saved_plan
 
     @property

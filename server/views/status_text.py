@@ -1,7 +1,7 @@
 """The state of an execution in sentences: what is proven, where it comes from, why it waits for a provider or gave up.
 
-It also says what became of a decision, which is not its outcome: an approved call may fail, and a plan may fail after
-the call succeeded; neither may be shown as a success.
+It also says what happened after a decision: an approved call may fail, and a plan may fail after the call succeeded.
+Neither may look like a success.
 
 The message of a failure may quote a provider (see `planwarden.agent.models.failures`) or a tool. So messages are
 quoted here as values, which cannot be taken for words of planwarden.
@@ -105,7 +105,7 @@ def describe_next_attempt(execution: ExecutionState) -> str | None:
 
 
 def describe_lost_patience(execution: ExecutionState) -> str | None:
-    """If the execution gave up on the provider, return how often it had asked, and the last error; otherwise None."""
+    """Return how often the execution asked the provider before it gave up, and the last error; otherwise None."""
     outages = list_outages(execution)
     if execution.exhausted != MODEL_PATIENCE or not outages:
         return None

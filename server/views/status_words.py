@@ -93,7 +93,7 @@ WORDS: Mapping[Kind, Mapping[str, Words]] = {
     },
     "step": _STEPS,
     "call": _CALLS,
-    # A row is `rejected` if the answer about all rows left it out; nobody rejected that one row alone.
+    # A row also counts as `rejected` if an answer approved only other rows, so it is called left out.
     "row": {**_CALLS, "rejected": Words("left out", "rejected")},
     "item": {**_CALLS, "pending": _STEPS["pending"], "skipped": _STEPS["skipped"]},
     "question": {

@@ -19,7 +19,7 @@ from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
 CardSource = tuple[ExecutionState, SuspensionState, Definitions | None]
 Program = Callable[[], str]
-"""A function that returns the beginning of a terminal command; called only when needed, as it may import more code."""
+"""A function that returns the beginning of a terminal command. It is called only when needed: it may import code."""
 
 
 def name_program() -> str:

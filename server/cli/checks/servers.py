@@ -19,7 +19,7 @@ from planwarden.tools.registry import Registry
 
 
 def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -> Iterator[HealthCheck]:
-    """Yield one check for the file and one for each server in it, or one that says why nothing was checked."""
+    """Yield a check for the file and for each server in it, or a single check that says why nothing was checked."""
     path, servers = settings.servers_file, settings.servers
     if needs is not None or not has_home:
         # Servers keep listings and logs in the home, which doctor does not create.
@@ -77,6 +77,6 @@ def _check_server(server: ServerHealth, tools: Sequence[ToolDefinition], trust_c
     elif asking:
         parts.append(f"calls of {len(asking)} ask a person")
     if reading:
-        parts.append(f"it says that {len(reading)} only read: `{trust_command}` lets them run without asking")
+        parts.append(f"the server says that {len(reading)} only read: `{trust_command}` lets them run without asking")
     text = "; ".join([*parts, *([server.reason] if server.reason else [])])
     return HealthCheck(name, "warning" if server.reason else "ok", text, facts)

@@ -30,7 +30,7 @@ MAX_FAULTS = 20
 """The most logs with faults that are listed; the others are only counted."""
 SLOW_COMMIT_MS = 250
 LATE_SEAL_MS = 10_000
-"""An unsealed audit row of this age shows that no process seals rows: a living process does so twice a second."""
+"""Living processes seal audit rows twice a second. If a row of this age is not sealed, no process does so."""
 Replay = Literal["unfinished", "all"]
 """Which logs are checked."""
 MAX_NAMED = 3
@@ -119,7 +119,7 @@ async def _replay(store: Store, header: Header, report: ReplayReport) -> None:
 
 
 def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
-    """Replay those logs of the store that `replay` selects, and report the ones that fail."""
+    """Replay the logs that `replay` selects, and report those that fail."""
     if not settings.store.is_made:
         return HealthCheck("replay", "off", "there is no store yet")
     report = use_store(settings, lambda store: replay_logs(store, has_finished=replay == "all"))

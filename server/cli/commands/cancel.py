@@ -84,7 +84,7 @@ async def _find_unfinished(store: Lookups) -> list[ExecutionState]:
 
 
 def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
-    """Return the ids of the steps whose calls may have changed something; any call of an unknown tool may have."""
+    """Return the ids of the steps whose calls may have changed something. Every call of an unknown tool counts."""
     return [
         state.step.step_id
         for state in execution.steps.values()

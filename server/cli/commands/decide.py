@@ -1,11 +1,10 @@
 """The commands `approve` and `reject`: decide on one question, and continue its execution.
 
-Both return 0 when the decision was recorded, whatever the released call does then. `approve` without an id asks about
+Both return 0 if the decision was recorded, even if the released call fails later. `approve` without an id asks about
 every question that waits for a person, one by one.
 
-Where planwarden cannot ask anybody, a person approves with --code and --digest. `planwarden inbox` shows the code on a
-terminal. The code says who approves, and it is valid once. The digest says which revision the person read, so
-a question that was revised since then is not approved.
+Without a terminal, a person approves with --code and --digest. The code comes from `planwarden inbox`, says who
+approves, and is valid once. The digest says which revision the person read, so that no later revision is approved.
 """
 
 import time
@@ -64,7 +63,7 @@ def add_reject(parser: CommandParser) -> None:
 def handle_approve(arguments: Namespace) -> int:
     has_code = arguments.code is not None
     if has_code != (arguments.digest is not None) or (has_code and arguments.suspension is None):
-        raise UsageError("an id, --code and --digest go together: which question, who approves, and what was read")
+        raise UsageError("an id, --code and --digest go together: they name the question, the person and what was read")
     with open_session(arguments, patience_s=PATIENCE_S) as session:
         if arguments.suspension is None:
             return _approve_all(session, arguments)
@@ -157,9 +156,8 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
 
 
 def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionResult:
-    """Reject one question and continue its execution. Every operator may reject.
-
-    If this process lacks the execution's tools, it only records the rejection; a process that has them continues.
+    """Reject one question and continue its execution. Every operator may reject. If this process lacks the tools, it
+    only records the rejection, and a process that has them continues.
 
     Raises:
         AlreadyDecided: the question was decided differently before.
@@ -180,7 +178,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
 
 
 def _build_result(execution: ExecutionState, before: SuspensionState, person: str = "") -> DecisionResult:
-    """Return the result of a decision by `person`, else the operator. A vote counts even if more votes are needed."""
+    """Return the result of a decision by `person`, by default the operator. A vote counts even if more are needed."""
     after, voter = execution.suspensions[before.question.suspension_id], person or find_operator()
     has_voted = after.is_open and any(vote.principal == voter for vote in after.endorsements)
     return execution, has_voted or after.status == "decided"

@@ -91,8 +91,8 @@ def handle_demo(arguments: Namespace) -> int:
 def _fill_home(home: Path, *, is_interactive: bool) -> str:
     """Write settings, tools, a plan, a scripted model and some old files into an empty folder; return the model's name.
 
-    Where nobody can be asked, the settings lower the risk of the deletion, because otherwise --yes is not enough.
-    The scripted model first only describes its call, as real models do, and makes it when planwarden insists.
+    Without a terminal, --yes is not enough for a dangerous call, so the settings lower the risk of the deletion. Like
+    real models, the scripted model first only describes its call, and makes the call when planwarden insists.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(home.iterdir()):

@@ -40,7 +40,7 @@ from planwarden.storage.sqlite.database import needs_write_lock
 from planwarden.tools.web.search import search_endpoint_from_environment
 
 PROBE_BYTES = 4096
-"""How many bytes are written into the home and deleted at once: a full disk may still accept an empty file."""
+"""The size of the test file in the home, in bytes. A full disk may still accept an empty file."""
 
 
 def add_doctor(parser: CommandParser) -> None:
@@ -136,7 +136,7 @@ def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCh
 
 
 def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple[HealthCheck, ...]]:
-    """Return settings (defaults if broken), a check of their file, and one of the servers' file if that is broken."""
+    """Return the settings (defaults if broken), a check of their file, and a check of a broken file of servers."""
     try:
         settings = read_settings(arguments, has_servers=False)
     except PlanwardenError as error:

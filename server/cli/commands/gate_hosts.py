@@ -84,9 +84,9 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
 
 
 def _change_entry(file: ServerFile, text: str, server: HostServer, program: Sequence[str] | None) -> str:
-    """Return the text with the server behind the program's gate, or without a gate if there is no program.
+    """Return the text with the server behind the gate of the program; without a program, remove the gate.
 
-    Raises `InvalidArguments`, whose message says why the entry stays as it is.
+    Raises `InvalidArguments` with the reason why the entry stays unchanged.
     """
     if program is None:
         return file.remove(text, server) if server.own_words else text

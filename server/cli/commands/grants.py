@@ -29,7 +29,7 @@ _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 def add_grant(parser: CommandParser) -> None:
     listing = parser.add_command("list", handle_list, "List standing approvals.")
-    listing.declare("--open", "only those that a call can still use")
+    listing.declare("--open", "only grants that a call can still use")
     add = parser.add_command("add", handle_add, "Allow calls of a tool in advance; asks at the terminal.")
     add.declare("tool TOOL", "name of the tool, as `planwarden tools` lists it")
     add.declare("--arg NAME=VALUE", "a value that the call must have", action="append", default=[])
@@ -85,7 +85,8 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def _read_request(arguments: Namespace) -> GrantRequest:
-    """Return the request that the options describe, without a step. Raises `UsageError` if they do not fit together."""
+    """Return the request that the options describe, without a step. Raises `UsageError` if options do not go
+    together."""
     is_for_step = arguments.plan is not None
     uses: int | None = arguments.uses_per_day if is_for_step else arguments.uses
     if is_for_step != (arguments.step is not None):

@@ -67,7 +67,7 @@ def add_guard(parser: CommandParser) -> None:
         command.declare("host HOST", f"the host: {', '.join(hosts)}", choices=hosts)
         command.declare("--project", "in the project of the working directory; default: for this user")
         command.declare("--yes", "do not ask before writing; needed without a terminal")
-    text = "Run each hook as its host would, then with broken programs in its place, and say what the host does."
+    text = "Run each hook as its host would, with planwarden and with broken programs, and say what the host does."
     status = parser.add_command("status", show_status, text, needs_home=False)
     status.declare("--project", "of the project of the working directory; default: of this user")
     text = "Show the promises of the working directory, ask at the terminal, and hold hosts to them from then on."
@@ -164,7 +164,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
         )
     except PlanwardenError as error:
         return build_failure(host, text, is_closed, error.message)
-    # No error may trap the session: even with `is_closed`, a stop is not refused twice in a row.
+    # After any error, the session must be able to end: even with `is_closed`, a stop is not refused twice in a row.
     except Exception as error:
         logger.exception("the hook failed")
         return build_failure(host, text, is_closed, type(error).__name__)

@@ -1,8 +1,8 @@
 """The command `inbox`: lets the person at this terminal into the inbox in the browser.
 
-Anybody with a code can approve. So a code goes only to a terminal that somebody reads and types on, never through a
-pipe or into JSON. A model whose shell has only pipes cannot get it. A program of the same user that makes its own
-terminal can, and nothing here prevents that.
+Anybody with a code can approve. So a code goes only to a terminal with a person, never through a pipe or into JSON. A
+model whose shell has only pipes cannot get a code. A program of the same user that opens its own terminal can, and
+nothing prevents it.
 """
 
 import getpass
@@ -111,9 +111,8 @@ def _ask_for_passphrase(home: Home, terminal: Terminal) -> str:
 
 
 async def _find_inbox(terminal: Terminal, port: InboxPort, announced: Sequence[str]) -> InboxSockets | str:
-    """Return the address of an inbox that runs, or the sockets at which this process has to serve one.
-
-    `announced` has the addresses of inboxes that a server serves at its own port.
+    """Return the address of a running inbox, or the sockets at which this process has to serve an inbox. `announced`
+    has the addresses of inboxes that servers serve at their own ports.
     """
     until = anyio.current_time() + 2 * ANSWER_S
     while (listening := port.take()) is None:
@@ -123,7 +122,7 @@ async def _find_inbox(terminal: Terminal, port: InboxPort, announced: Sequence[s
             # Stopping a host with Ctrl-Z stops its server too, which then holds the port and does not answer.
             terminal.say(f"The inbox at {port.url or 'its port'} does not answer; is its process stopped?")
             return open_sockets()
-        # The process that serves the inbox may have just begun or just ended.
+        # The process that serves the inbox may be starting or ending.
         await anyio.sleep(LOOK_AGAIN_S)
     for url in announced:
         if await _answers(url):

@@ -160,7 +160,7 @@ async def _read_lines(
 
 
 def _add_calls(line: ExecutionLine, state: ExecutionState | None) -> ExecutionLine:
-    """Return the line with its execution's calls, but without their field `beside`, which `show` prints."""
+    """Return the line with the calls of its execution, without their field `beside`, which `show` prints."""
     if state is None:
         return line
     calls = (call for step in state.steps.values() for call in step.list_known_calls())

@@ -79,7 +79,7 @@ def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> 
 
     async def work() -> bool:
         async with open_secrets(home.settings) as secrets:
-            # Without this check, a person would learn only after logging in that the login cannot be stored.
+            # Check first that the login can be stored, before the person logs in.
             await secrets.check()
             home.downstream.secrets = secrets
             return await log_in_with_browser(find_login(home.downstream, name), show)
@@ -192,9 +192,8 @@ async def _listen_for_redirect(listener: socket.socket, open_url: OpenUrl) -> As
 
 
 def _create_listener(configured: int | None, registered: int | None) -> socket.socket:
-    """Return a socket that listens at the configured port or, if none is configured, at the port that the client
-    registered, or at any free port if that one is taken. Raise `ToolError` if a configured port cannot be used: the
-    browser returns only there."""
+    """Return a socket that listens at the configured port. Without one, use the port that the client registered, or any
+    free port if it is taken. Raise `ToolError` if a configured port cannot be used: the browser returns only there."""
     try:
         return socket.create_server((HOST, configured or registered or 0))
     except OSError as error:

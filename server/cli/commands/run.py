@@ -32,7 +32,7 @@ def add_run(parser: CommandParser) -> None:
         "still asked"
     )
     parser.declare("--yes", text)
-    parser.declare("--rehearse", "only call what reads, and show what every other call would do and whom it would ask")
+    parser.declare("--rehearse", "make only calls that read, and show what each other call would do and ask")
     text = "idempotency key, 1 to 200 characters; a second run with the same key goes on with the first one"
     parser.declare("--key KEY", text)
 
@@ -141,7 +141,7 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
 
 
 def _take_declaration(execution: ExecutionState) -> JsonValue:
-    """Return a plan with only the inputs that the execution's plan declares; None if the execution has no plan."""
+    """Return a plan that has only the declared inputs of the execution's plan; None if the execution has no plan."""
     return None if execution.plan is None else {"inputs": execution.plan.inputs}
 
 

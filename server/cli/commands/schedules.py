@@ -131,7 +131,7 @@ def handle_run_now(arguments: Namespace) -> int:
 
 
 class _NothingStarted(Exception):
-    """Raised when no run starts now. Its arguments: the outcome of the tick, or `queued`; and a sentence for people."""
+    """No run starts now. The arguments are the outcome of the tick, or `queued`, and a sentence for people."""
 
 
 def build_book(service: Service) -> ScheduleBook:

@@ -47,7 +47,7 @@ _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Printable ASCII, line feed and tab. A terminal might take any other byte as a command."""
 GRAPH_FORMS = ("text", "svg", "mermaid")
 Moment = dict[str, JsonValue]
-"""A place in the log of an execution: the `sequence` and the `time` of an event, and how many `events` there are."""
+"""A moment in an execution: the `sequence` and `time` of an event, and the number of `events` in the log."""
 
 
 def add_show(parser: CommandParser) -> None:
@@ -220,7 +220,7 @@ def _draw_execution(
     now: float,
     moment: Moment | None,
 ) -> None:
-    # Build the cards before drawing anything: building them loads the operator's files, which may print.
+    # Build the cards first: this loads the operator's files, which may print into the drawing.
     cards = [
         build_card(execution, suspension, home.definitions if suspension.question.addressee == "human" else None)
         for suspension in execution.open_suspensions

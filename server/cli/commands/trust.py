@@ -88,8 +88,8 @@ async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition,
 def _choose_tools(
     settings: Settings, config: ServerConfig, definitions: Sequence[ToolDefinition], names: Sequence[str]
 ) -> list[ToolDefinition]:
-    """Return the tools to allow: the tools in `names` (all if it is empty) that ask now although their server says
-    that they only read. Raise `UsageError` for a tool in `names` that is unknown or must not be allowed.
+    """Return the tools to allow: tools in `names` (empty for all) that ask now, while their server says that they only
+    read. Raise `UsageError` for a tool in `names` that is unknown or must not be allowed.
     """
     selection = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
     allowed: dict[str, ToolDefinition] = {}

@@ -61,7 +61,7 @@ _SPINNER = Spinner("dots")
 
 
 class TerminalLine:
-    """One line. Each of its `parts` is a text, or a text and its style; nothing in them is markup."""
+    """One line. Each of its `parts` is a text, or a text and its style, and never markup."""
 
     def __init__(self, *parts: Part, mark: Mark | None = None, indent: int = 0) -> None:
         self.parts = parts

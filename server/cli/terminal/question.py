@@ -24,7 +24,7 @@ from planwarden.server.views.question_text import format_call, format_facts, is_
 from planwarden.server.views.status_words import WHOM
 
 MIN_DIGEST_CHARS = 12
-"""How many characters of its digest identify a question. They are shown only if the question is shown whole."""
+"""How many characters of the digest identify a question. They are shown only with the whole question."""
 
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 ROWS_PER_PAGE = 20
@@ -72,7 +72,7 @@ def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | 
 def _ask_for_approval(
     terminal: Terminal, card: Card, find_faults: FaultFinder, viewing: Sequence[Choice]
 ) -> Decision | None:
-    """Ask for approval of a call, a plan or a confirmation; the person may first edit a plan, or a call if allowed."""
+    """Ask for approval of a call, a plan or a confirmation. The person may first edit a plan, or a call if allowed."""
     call, plan = card.call, card.plan
     edits: list[dict[str, JsonValue]] = []
 

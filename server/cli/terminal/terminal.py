@@ -1,9 +1,9 @@
 """The terminal of a person: lines, a frame, a live list of steps, and questions answered at the keyboard.
 
 On a real terminal, rich (https://rich.readthedocs.io) draws colours, frames and rows that fit. A pipe, a log or a dumb
-terminal gets plain lines, which appear as steps settle. Questions are asked only where somebody can both read and
-type. Input that was typed before the question appeared is discarded, and the person is told, so that nobody agrees to
-what they have not seen.
+terminal gets plain lines, which appear as steps settle. Questions are asked only where somebody can both read and type.
+Input that was typed before the question appeared is discarded with a remark, so that nobody agrees to a question
+unseen.
 """
 
 import os
