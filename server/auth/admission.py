@@ -1,4 +1,4 @@
-"""Decides which requests get in: at which addresses, under which of the server's names, and with which tokens.
+"""Decides which requests are accepted: at which addresses, for which names of the server, and with which tokens.
 
 A loopback address needs nothing. Any other address needs authentication and a list of the names under which clients
 reach the server; without both the server does not start. TLS needs a proxy; listen on loopback behind it if possible.
@@ -85,7 +85,7 @@ class AdmissionMiddleware:
 
 
 class _Answer:
-    """The answer to one request, as far as it has been sent."""
+    """What has been sent so far of the answer to one request."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -220,7 +220,7 @@ def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, acc
 
 
 def needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:
-    """Return whether requests need a token. Revoked tokens count: revoking the last one does not open the server.
+    """Return whether requests need a token. Revoked tokens count: revoking the last token does not open the server.
 
     Raises:
         UsageError: requests need a token, and nobody can have one.

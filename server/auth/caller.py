@@ -108,7 +108,7 @@ class TokenCheck(TokenVerifier):
         """The token that the middleware gives to requests while they need none; it never leaves this process."""
 
     async def is_open(self) -> bool:
-        """Return whether requests need no token. Once they need one, they need one until the process ends."""
+        """Return whether requests need no token. If they once need a token, they do until the process ends."""
         now = self._clock.steady()
         if self._is_open and now - self._looked_at >= LOOK_S:
             self._looked_at = now

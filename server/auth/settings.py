@@ -46,7 +46,7 @@ def _check_public_url(text: str) -> str:
         raise ValueError("this is not an http or https URL without query and fragment")
     if parts.path not in ("", "/"):
         raise ValueError("the URL has a path; the server answers at the root of its name")
-    # As browsers write it: they leave the default port out of `Host` and `Origin`.
+    # Leave the default port out, as browsers do in `Host` and `Origin`.
     return str(AnyHttpUrl(text)).rstrip("/")
 
 

@@ -1,8 +1,7 @@
-"""How a person allows calls in advance on a question's page: who may do so, for which questions, with which answer.
-
-The answer is stored first, then the grant; the calls that the answer released start only after both. So a crash
-between answer and grant leaves an answered question and nothing allowed, and never the reverse. A grant that came with
-an answer has the id of the question, so a form that is sent a second time finds the grant.
+"""Lets a person allow calls in advance on a question's page. First the answer is stored, then the grant; only then the
+released calls start. So after a crash between the two, a question may be answered and nothing allowed, but never the
+reverse. A grant that came with an answer has the id of the question, so a form that is sent a second time finds the
+grant.
 """
 
 import logging
@@ -63,8 +62,8 @@ async def find_grantable_question(request: InboxRequest) -> QuestionRecord:
 def find_step_tool(record: QuestionRecord) -> str | None:
     """Return the tool whose calls in this step of the saved plan can be allowed in advance; None if none can be.
 
-    The run must follow the saved plan unchanged, the calls must come from the plan, not from the model, and all of
-    them must be on one page, so that the person who allows them has seen them.
+    The run must follow the saved plan unchanged, and the calls must come from the plan, not from a model. All calls
+    must be on one page, so that the person has seen them.
     """
     question = record.question
     is_plain = question.traits.is_about_calls and not question.asker and not question.undecidable

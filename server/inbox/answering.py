@@ -74,7 +74,7 @@ async def render_question(
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
         rows=rows,
-        # A rule under which this tool's newest approved calls would have run unasked, or None; the page only shows it.
+        # A rule that would have allowed the newest approved calls of this tool, or None. The page only shows the rule.
         offer=await find_offer(service.store, record.execution, record.suspension, definition),
         whom=WHOM,
         is_news=False,
@@ -108,9 +108,8 @@ async def record_answer(
     request: InboxRequest, record: QuestionRecord, decision: Decision, choice: RowChoice | None = None
 ) -> Response:
     """Record the decision, and redirect to the question. If the decision comes too late or is not enough, return the
-    page of the question as it is now; if the browser must sign first, return the challenge.
-
-    The page keeps the choice about rows if a signature is refused or still needed.
+    current page of the question. If the browser must sign first, return the challenge. If a signature is refused or
+    missing, the page keeps the choice of rows.
     """
     assurance: ev.Assurance = "human"
     # A decided question takes no signature: if the same decision is sent again, the page shows the recorded outcome.

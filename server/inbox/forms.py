@@ -1,6 +1,6 @@
 """The forms on pages: their fields, such as those for a plan's inputs, and the values that the browser sends back.
 
-A field that the browser returns unchanged keeps its exact value, so browsers cannot alter text by normalizing it.
+A field that the browser returns unchanged keeps its exact value, although browsers normalize text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,7 +113,7 @@ def build_input_fields(
     declared = {field.name for field in build_fields(inputs)}
     fields: tuple[Field, ...] = ()
     if declared:
-        # A person cannot leave out a field with a default: the default would come back.
+        # A person cannot leave out a field with a default, because the default would be filled in again.
         fields = tuple(
             replace(field, is_required=field.is_required or "default" in field.schema)
             for field in build_form_fields(inputs, {name: values[name] for name in values if name in declared})

@@ -35,7 +35,7 @@ PORT = 8766
 NEXT_PORTS = range(PORT + 1, PORT + 20)
 """The ports to try in this order when the wanted port is taken; after them, any free port will do."""
 PATIENCE_S = 3.0
-"""How long a port may stay busy after its process has ended; after that, another program must have taken it."""
+"""How long a port may stay busy after its process has ended. If it is busy for longer, another program has taken it."""
 MAX_RECORD_BYTES = 1_000
 HOSTS = ("localhost", "127.0.0.1")
 BACKLOG = 64
@@ -144,7 +144,7 @@ class InboxPort:
         self._held = ExitStack()
         self._busy_since: float | None = None
         self.url: str | None = None
-        """Where the inbox was at the last `take`, whichever process served it; None if no process did."""
+        """Where the inbox of any process was at the last `take`; None if there was none."""
 
     @property
     def is_known(self) -> bool:
@@ -171,7 +171,7 @@ class InboxPort:
         return listening
 
     def leave(self) -> None:
-        """Let another process serve the inbox; the port is free by the time that process gets the lock."""
+        """Let another process serve the inbox. The port becomes free before that process gets the lock."""
         self._held.close()
         self.url = None
 
@@ -223,7 +223,7 @@ class InboxPort:
         return listening
 
     def _may_be_closing(self) -> bool:
-        """Return whether a killed process may still hold the port, which it loses a moment after the lock."""
+        """Return whether a killed process may still hold the port. Its port becomes free a moment after its lock."""
         now = time.monotonic()
         if self._busy_since is None:
             self._busy_since = now

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUIET_S = 60.0
-"""Seconds without another browser window after the launcher opened one, or after a person used the inbox."""
+"""For how many seconds the launcher opens no other browser window after one, or after a person used the inbox."""
 LOOK_AGAIN_S = 1.0
 """Seconds between two checks of whether the process that serves the inbox has ended."""
 
@@ -92,7 +92,7 @@ class InboxLauncher:
         return self._service.inbox_url
 
     async def stand_by(self) -> None:
-        """Once this process needs the inbox, or the home has had one, serve it whenever no other process does."""
+        """Serve the inbox whenever no other process does, once this process needs it or the home has had an inbox."""
         while True:
             if self._is_wanted or self._place.is_known:
                 self._look()
@@ -169,7 +169,7 @@ class InboxLauncher:
             # A server that never needs a person never imports the pages. The import is slow, so a thread does it.
             pages = await anyio.to_thread.run_sync(import_module, "planwarden.server.inbox.app")
             await pages.serve_inbox(self._settings, self._service, listening, self.record_activity)
-        # Whatever fails here must not end the server.
+        # No failure of the inbox may end the server.
         except Exception:
             logger.exception("the inbox ended; this process or another one opens it again")
         finally:

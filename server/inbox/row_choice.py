@@ -25,11 +25,11 @@ from planwarden.server.views.fields import Field, build_fields, format_ranges, r
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
-"""The most fields on a page. For some fields, browsers also send a second one, which says to leave the first out."""
+"""The most fields on a page. For some fields, browsers send a second field, which says that the first is left out."""
 MAX_PAGE_CHARS = 96 * 1024
 """The limit for all arguments on a page as JSON; the form of the page sends all of them back."""
 MAX_EDITS_BYTES = 192 * 1024
-"""The limit for all edited rows, so that they and one page, encoded as a form, stay below the limit for a body."""
+"""The limit for all edited rows. The form with these rows and one page must stay below the limit for a body."""
 MAX_FAULTS = 5
 MAX_COLUMNS = 12
 """The most columns of a table; rows with more arguments list them one below the other."""

@@ -89,7 +89,7 @@ def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
 
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:
-    """Return why a person whose signature would count cannot sign here; None if the person can."""
+    """Return why this person cannot sign here, although the signature would count; None if the person can sign."""
     obstacle = find_obstacle(request, f"{INBOX_PATH}/suspensions/{record.suspension_id}")
     relying_party = find_relying_party(request)
     if obstacle is not None or relying_party is None:

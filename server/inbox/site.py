@@ -44,7 +44,7 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shared(self) -> bool:
-        """Whether several processes, each with a home of its own, may show this inbox."""
+        """Whether several processes with different homes may show this inbox."""
         return self.settings.store.path is None
 
     @property

@@ -1,7 +1,7 @@
 """The view `ui://planwarden/suspension`, in which hosts with MCP Apps show a plan and its open questions.
 
-A result for these hosts carries the plan and its open questions in `_meta`, which the host passes to the view
-and not to the model. Until the plan is over, the view polls `app_show` for changes, if the host lets it call tools.
+A result for these hosts carries the plan and its open questions in `_meta`, which the host passes only to the view.
+Until the plan is over, the view polls `app_show` for changes, if the host lets it call tools.
 
 As in every channel, findings, facts and the asker's words are in separate fields (see `card`). A question that can be
 answered in a form also has that form and a nonce. `app_decide` accepts a decision only with a nonce that was issued for
@@ -59,7 +59,7 @@ _LABEL = b"planwarden app nonce/v1"
 
 
 async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
-    """Set `client_shows_apps` for each message; this is a middleware because the SDK gives `list_tools` no context."""
+    """Set `client_shows_apps` for each message. This is a middleware, because the SDK gives `list_tools` no context."""
     reset = client_shows_apps.set(client_supports_apps(ctx))
     try:
         return await call_next(ctx)
@@ -83,8 +83,8 @@ class Nonces:
         return f"{parts}.{self._seal(principal, suspension.suspension_id, parts)}"
 
     def verify(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
-        """Return the digest of the revision that the nonce was issued for; None if the nonce has expired, is forged, or
-        was issued for another question or principal."""
+        """Return the digest of the revision for which the nonce was issued; None if the nonce has expired, is forged,
+        or belongs to another question or principal."""
         parts, _, seal = nonce.rpartition(".")
         expected = self._seal(principal, suspension_id, parts)
         if not hmac.compare_digest(seal.encode("utf-8", "surrogatepass"), expected.encode()):
@@ -93,7 +93,7 @@ class Nonces:
         return digest if int(expires_at) > now else None
 
     def _seal(self, principal: str, suspension_id: str, parts: str) -> str:
-        # JSON keeps the three values apart, whatever they contain.
+        # JSON keeps the three values apart, even if they contain separators.
         sealed = json.dumps([principal, suspension_id, parts]).encode()
         return hmac.new(self._key, sealed, hashlib.sha256).hexdigest()
 
@@ -142,8 +142,8 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
 
 
 def _build_fields(card: Card) -> dict[str, JsonValue] | None:
-    """Return the schema of the form; None if there is no form. Numbers become texts, which JavaScript does not round.
-    A number that has a default is required, because an emptied field would not be a number."""
+    """Return the schema of the form; None if there is no form. Numbers become texts, which JavaScript does not round. A
+    number with a default is required, because an empty field is not a number."""
     schema = build_form_schema(card)
     if schema is None:
         return None

@@ -32,9 +32,9 @@ CONTINUATION = "| "
 def build_compact_message(card: Card) -> str | None:
     """Return facts and the agent's words on at most `MAX_LINES` lines; None when the facts do not fit.
 
-    Words that repeat an argument are not written again, because the argument is a fact. When planwarden itself asks
-    whether calls may run, the decision is not about the words. Then the words may run past the visible end of the
-    last line, preceded by their length. In any other question the person decides about the words, so they must fit.
+    Words that repeat an argument are not written again, because the argument is a fact. If planwarden itself asks
+    whether calls may run, the person does not decide about the words. Then the words, after their length, may run past
+    the visible end of the last line. In any other question, the words must fit.
     """
     layouts, repeated = _find_layouts(card), card.repeated_argument
     words = card.words if repeated is None else f"the same as {format_argument_name(repeated)}"
@@ -183,6 +183,6 @@ def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
 
 def _count_cells(character: str) -> int:
     if unicodedata.category(character) == "Cf":
-        # Characters of this category are escaped, except the marks around right-to-left words, which have no width.
+        # All characters of this category are escaped, except the marks around right-to-left words. These have no width.
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -62,7 +62,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "integer": frozenset({"type", "title", "description", "default", "minimum", "maximum"}),
     "boolean": frozenset({"type", "title", "description", "default"}),
 }
-"""Keywords that clients know, by type of field; the check of the whole answer covers all others."""
+"""Keywords that clients know, by type of field. The check of the whole answer covers all other keywords."""
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 _LABELS = frozenset({"title", "description"})
 _UNSEEN = frozenset(
@@ -296,9 +296,8 @@ def read_reference(context: AnyContext) -> QuestionReference | None:
 
 
 def read_answer(context: AnyContext) -> Answer | None:
-    """Return this call's answer to the question that an earlier call returned; None if it has none.
-
-    Also return None if the client does not declare the mode that the state names: it cannot have shown the question.
+    """Return this call's answer to the question of an earlier call; None if it has none. Also return None if the client
+    does not declare the mode in the state, because it cannot have shown the question.
     """
     reference, result = read_reference(context), (context.input_responses or {}).get(RESPONSE_KEY)
     if reference is None or not isinstance(result, ElicitResult):
@@ -309,8 +308,8 @@ def read_answer(context: AnyContext) -> Answer | None:
 async def elicit(
     service: Service, suspension: Suspension, elicitation: Elicitation, context: AnyContext
 ) -> Answer | InputRequiredResult | None:
-    """Ask, and return the answer. From revision `INPUT_REQUIRED_SINCE` on, instead return a result that makes
-    the client ask. Return None when the client failed or another channel decided."""
+    """Ask, and return the answer; None if the client failed or another channel decided. From revision
+    `INPUT_REQUIRED_SINCE` on, return a result that makes the client ask."""
     reference = QuestionReference(suspension.suspension_id, suspension.digest, elicitation.mode)
     if _is_at_least(context, INPUT_REQUIRED_SINCE):
         request, state = ElicitRequest(params=elicitation), msgspec.json.encode(reference).decode()

@@ -1,7 +1,7 @@
-"""Limits the size of a message before it is parsed: in bytes, and in values, because a value costs more than a byte.
+"""Limits the size of a message before it is parsed, in bytes and in values, because a value costs more than a byte.
 
 The answer to a request that exceeds a limit is an error with the request's id, and the connection stays open. The id is
-read without parsing, from the beginning or the end of the message, where clients write it.
+read without parsing, because clients write it near the beginning or the end of the message.
 
 The server removes malformed trace context from `_meta`, as https://www.w3.org/TR/trace-context/#processing-model
 demands; OpenTelemetry's readers would log the whole headers that they refuse. The server removes baggage too. For the
@@ -27,7 +27,7 @@ from planwarden.tools.downstream.value_counter import ValueCounter
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 UNCOUNTED_BYTES = 64 * 1024
-"""The size up to which a message cannot have too many values."""
+"""A message up to this size cannot have too many values."""
 EDGE_BYTES = 1_024
 """How many bytes at each end of a message are searched for its id."""
 

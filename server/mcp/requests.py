@@ -1,4 +1,4 @@
-"""What a request waits for: an open service, its caller's turn, an execution that stops, a person who decides.
+"""Lets requests wait for an open service, their caller's turn, the end of an execution, or a person's decision.
 
 The service is opened in the background after the first answers, which do not need it. Opening imports most of
 planwarden. Even on another thread, the imports would slow down the thread that answers. So opening begins when a
@@ -44,10 +44,10 @@ logger = logging.getLogger(__name__)
 HEADSTART_S = 0.25
 """How long opening waits unless a request needs the service: enough for hosts' first requests, too short to notice."""
 MAX_AT_ONCE = 2
-"""The most requests of one caller that run at a time while another caller sends requests too."""
+"""How many requests of one caller may run at a time while other callers are active too."""
 WORK_S = 1.0
 SEEN_S = 2.0
-"""How long a caller counts as sending after its last request."""
+"""How long a caller counts as active after its last request."""
 HEARTBEAT_S = 3.0
 """How often progress is repeated, for clients whose time limit restarts with every report."""
 STREAMED_CHARS = 200
@@ -153,7 +153,7 @@ class Turns:
             await _wait(line)
         else:
             line.at_work += 1
-        # Whichever ends first, the block or the timer, ends the turn. The list makes sure that it ends only once.
+        # The turn ends with the block or the timer, whichever is first. The list makes sure that it ends only once.
         turn = [line]
         timer = loop.call_later(self._work_s, _end, turn)
         try:
@@ -176,7 +176,7 @@ class Turns:
 
 
 async def _wait(line: _Line) -> None:
-    """Wait for a turn, which `at_work` already counts when this function returns."""
+    """Wait for a turn. When this function returns, `at_work` already counts the turn."""
     turn = anyio.Event()
     line.waiting.append(turn)
     try:

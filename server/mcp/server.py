@@ -217,7 +217,7 @@ class PlanwardenServer(MCPServer[LazyService]):
                     lines.send = sending.send
                     await self._core.run(received, sending, self._core.create_initialization_options())
         finally:
-            # Otherwise the garbage collector would close the buffer, which belongs to the caller.
+            # The buffer belongs to the caller, and the garbage collector would close it with the text.
             text.detach()
 
     async def list_tools(self) -> list[Tool]:
@@ -247,7 +247,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             raise UnknownTool(await self._explain_unknown_tool(name, context))
         except PlanwardenError as error:
             return build_error_result(error)
-        # The outermost handler of a call: the result says that it failed, the log says why.
+        # This is the outermost handler: the result says that the call failed, and the log says why.
         except Exception:
             if tool is None:
                 raise

@@ -234,13 +234,13 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     questions: Mapping[str, TaskQuestion] = msgspec.field(default_factory=dict[str, TaskQuestion])
     """What the client can be asked now, by key; only for `input_required`."""
     has_ended_early: bool = False
-    """True when the task is over but its execution is not; a call then returns its ordinary result."""
+    """True if the task has ended before its execution. A call then returns its ordinary result."""
     can_continue: bool = False
     """True when the execution has ended, but a larger budget can continue it."""
     changes_in_s: float | None = None
     """Seconds until the state changes by itself; None if it does not."""
     progress: str | None = None
-    """What the task waits for, if that does not follow from the execution alone."""
+    """What the task waits for, if the execution alone does not say it."""
 
 
 async def read_task_state(

@@ -143,13 +143,13 @@ class Tasks(Extension):
     async def _read_state(
         self, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
     ) -> TaskState:
-        """Return the state of the task. If the task ends although its execution may go on, record the end first."""
+        """Return the state of the task. If the task ends before its execution, record the end first."""
         state = await read_task_state(self._input, service, execution, capabilities)
         if state.has_ended_early or state.can_continue:
             kind, execution_id = name_client_kind(capabilities), execution.execution_id
             facts: dict[str, JsonValue] = {"client": kind, "channel": CHANNEL, "principal": execution.principal}
             entry = AuditEntry(kind="task_ended", facts=facts, execution_id=execution_id)
-            # If the end cannot be recorded, the client must not be told of it.
+            # The client must not hear of an end that could not be recorded.
             await self._input.write_note(service.store, entry, lambda notes: kind in notes.ended)
         return state
 

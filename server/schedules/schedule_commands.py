@@ -123,7 +123,7 @@ class ScheduleBook:
         return await self._load(await self.find_id(beginning))
 
     async def pause(self, schedule_id: str) -> PlanSchedule:
-        """Start no runs until `resume`, drop waiting ticks, return the schedule; do nothing if it is already paused."""
+        """Start no runs until `resume`, drop waiting ticks, and return the schedule. Change nothing if it is paused."""
         return await self._change(schedule_id, ticker.pause, "schedule_paused")
 
     async def resume(self, schedule_id: str) -> PlanSchedule:

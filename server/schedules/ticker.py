@@ -40,9 +40,9 @@ CHANNEL = "schedule"
 SHOWN_CHARS = 8
 """How many characters of a schedule's id are shown where people read who started an execution."""
 LATE_S = 60.0
-"""The delay beyond which a tick is missed even if a process ran: the clock jumped, or the process was suspended."""
+"""The delay after which a tick is missed even if a process ran: the clock jumped, or the process was suspended."""
 GRACE_FOR_OTHERS_S = 10.0
-"""A process that began after a tick records a miss only this much later: another process may still start the tick."""
+"""How much later than a tick a process that began after it records a miss. Until then, another may start the tick."""
 MAX_QUEUED = 100
 
 
@@ -83,7 +83,7 @@ class ScheduleTicker:
                     await self.look_with(tasks)
                 except PlanwardenError as error:
                     logger.error("schedules: %s", error.message)
-                # Whatever failed, the next look may succeed.
+                # The next look may succeed, so no error ends the loop.
                 except Exception:
                     logger.exception("cannot look for schedules; trying again")
                 await anyio.sleep(LOOK_S)

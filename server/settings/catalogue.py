@@ -96,7 +96,7 @@ def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Ignores bytecode: after an edit of the same length in the same second, Python would run the old code."""
+    """Ignores bytecode: after an edit of the same length within one second, Python would run the old code."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

@@ -16,7 +16,7 @@ from planwarden.server.settings.faults import Table
 MAX_PROMPT_CHARS = 20_000
 _OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"explicit"}
 PER_RUN_OPTIONS = frozenset({"rehearse", "review"})
-"""Options that hold for the execution that they were sent for; its thread does not keep them."""
+"""Options that hold only for one execution. Its thread does not keep them."""
 
 Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)]
 

@@ -32,7 +32,7 @@ NOT_ALLOWED = "the operator does not allow it"
 
 FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "chdir", "pushd", "popd")
-"""Commands that change the folder, so that later commands run in a folder that a rule on `cwd` does not see."""
+"""Commands that change the folder. A rule on `cwd` does not see the new folder, in which later commands run."""
 PERSON = Requirement("dangerous", "human")
 UNREAD = "the call has something that a rule cannot see through, so a person is asked"
 OAUTH_CHANNEL = "oauth"
@@ -102,7 +102,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return True
         rules = () if self.rules is None else self.rules.list_rules_for(definition.name)
         conditions = (part for rule in rules for part in (*rule.conditions, *(b.condition for b in rule.budgets)))
-        # A condition whose pointer has no parts covers all arguments; a budget without a condition counts calls.
+        # A condition without parts in its pointer covers all arguments, and a budget without a condition counts calls.
         return any(names is None or (part and (not part.parts or part.parts[0] in names)) for part in conditions)
 
     def find_once(self, tool_name: str) -> OnceRule | None:
@@ -136,7 +136,8 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Requirement(risk, _NEEDS[risk])
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """Return what counts, or None. If `signed` or `second` is needed, a person other than the owner is `second`."""
+        """Return the assurance that counts, or None. For `signed` or `second`, anybody but the owner counts as
+        `second`."""
         if needs is None or assurance == "embedder" or (self.trust_caller and assurance == "claimed"):
             return assurance
         if needs in ("signed", "second"):
@@ -263,10 +264,9 @@ def _is_plain(value: JsonValue) -> bool:
 
 
 def assess_authority(authority: Authority, execution: ExecutionState) -> Authority:
-    """Return the authority with the assurance that its channel has for this execution.
-
-    An OAuth login proves a person only if its client does not drive the execution: a client that drives it holds the
-    same person's token and could decide with it. A login without a client id does not count: it may be that client's.
+    """Return the authority with the assurance that its channel has for this execution. An OAuth login proves a person
+    only if its client does not drive the execution: the driving client holds the person's token and could decide with
+    it. A login without a client id does not count, because it may come from the driving client.
     """
     if authority.channel != OAUTH_CHANNEL or authority.assurance not in ("human", "signed", "second"):
         return authority

@@ -47,7 +47,7 @@ ROUTES = PageRoutes()
 @ROUTES.page("/grants")
 async def show_grants(request: InboxRequest) -> Response:
     titles, listing = await read_titles(request.service), request.service.grants.list
-    # Open grants are listed on their own, so that many ended ones cannot crowd them out.
+    # Open grants are read separately: otherwise many ended grants could push them off the page.
     grants_by_id = {grant.grant_id: grant for grant in (*await listing(only_open=True), *await listing())}
     usable, over = list[tuple[GrantView, str]](), list[tuple[GrantView, str]]()
     for grant in grants_by_id.values():

@@ -181,7 +181,7 @@ async def show_executions(request: InboxRequest) -> Response:
             "choices": None if request.is_refresh else await _build_choices(request, selection),
         }
 
-    # The token leaves the ages out: a page need not change only because time passes.
+    # The token leaves the ages out, so that a page does not change only because time passes.
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 

@@ -1,7 +1,7 @@
 """Logging in and out: a one-time code opens a session, and a person can end the session.
 
-Opening a link with the code only fills in the form; a POST redeems the code. So a link preview, or a browser that
-prefetches the page, does not use the code up.
+Opening a link with the code only fills in the form; a POST redeems the code. So a preview or a prefetch of the link
+does not use it up.
 """
 
 import re

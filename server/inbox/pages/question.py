@@ -72,7 +72,7 @@ async def decide(request: InboxRequest) -> Response:
         raise BadForm
     if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
         return await render_question(request, record, Remark("This question is no longer open.", 409))
-    # Only the page that showed the difference sends `seen`; after any other old page, show the question anew.
+    # Only the page with the difference sends `seen`. If any other old page sends a form, show the question again.
     may_repeat = verdict == "approve" and request.form_value("seen") and request.form_value("edited")
     if record.card.is_open and not (may_repeat or _is_current(request, record)):
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
@@ -93,7 +93,7 @@ async def decide(request: InboxRequest) -> Response:
 
 
 def _is_current(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Return whether the question is open and unchanged; if not, only the answer that closed or revised it counts."""
+    """Return whether the question is open and unchanged. If not, only the answer that closed or revised it counts."""
     return record.card.is_open and request.form_value("digest") == record.question.digest
 
 

@@ -175,7 +175,7 @@ async def _render_plan(
 def _build_form_values(
     request: InboxRequest, plan: SavedPlan, remark: Remark | None, filled: FilledForm | None
 ) -> Values:
-    """Return what both forms show: the plan, its inputs as far as they are filled in, and what the form carries."""
+    """Return what both forms show: the plan, the inputs that are filled in so far, and the hidden fields."""
     return {
         "remark": remark,
         "plan": build_plan_card(plan, WHOLE_CHARS),

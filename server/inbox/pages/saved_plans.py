@@ -1,9 +1,8 @@
 """The list of saved plans with their schedules, and the page of one schedule, with the buttons that pause, resume, run
 and remove it.
 
-A file may be hostile, such as one from a repository: everything that it says is escaped and cut. After somebody presses
-a button, the page of a schedule says what the button did, but only while that is still true: anybody with a session can
-open the same address later.
+A file may be hostile, such as one from a repository: everything that it says is escaped and cut. The page of a schedule
+says what the last button did, but only while this is true: anybody with a session can open the address later.
 """
 
 from collections.abc import Sequence

@@ -148,7 +148,8 @@ class PlanListWatch:
         self._run_of: LazyService | None = None
         """The running server whose task looks for changes."""
         self._changed: dict[int, anyio.Event] = {}
-        """An event for each connection, by the connection's `id`; set while the client has yet to hear of a change."""
+        """An event for each connection, by the connection's `id`. It is set while the client has a change to hear
+        of."""
 
     async def __call__(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
         """Start to look for changes when a client wants to hear of them, and notify clients of older revisions."""

@@ -1,8 +1,8 @@
 """Watches the topics of one listener, and yields those that have changed since they were last read.
 
-A change puts the topic into a queue. A topic is in the queue only once however often it changes, so the queue is never
-longer than the subscription, and a slow listener misses only intermediate states. A topic is yielded only if its reader
-would see a difference, and only for the principal that owns it: foreign and unknown topics never change.
+A change puts the topic into a queue. A topic is in the queue only once, even if it changes often. So the queue is never
+longer than the subscription, and a slow listener misses only intermediate states. A topic is yielded only to its owner,
+and only if the reader would see a difference: foreign and unknown topics never change.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -115,7 +115,8 @@ class TopicWatcher:
             stop()
 
     async def _take_if_changed(self, change: Change) -> bool:
-        """Take the change off the queue; return whether to yield it. A change during the read is queued again."""
+        """Take a change off the queue; return whether to yield it. A topic that changes during the read is queued
+        again."""
         self._changed.pop(change, None)
         if not isinstance(change, Topic):
             return True
@@ -177,7 +178,7 @@ class TopicWatcher:
             case "suspensions":
                 return await self._fingerprint_suspensions()
             case "tool":
-                # Never None, because the removal of a tool is a change too.
+                # The removal of a tool is a change too, so the fingerprint is never None.
                 return self._service.tools.get(topic.name) or "gone"
             case "tools":
                 return tuple(map(build_tool_line, self._service.tools.definitions()))

@@ -87,7 +87,7 @@ def find_tool_clash(name: str) -> str | None:
 
 
 def describe_clash(name: str, saved: Sequence[SavedPlan], *, as_tools: bool) -> str | None:
-    """Return a way in which hosts do not get the plan of this name, and why; None if they get it in every way."""
+    """Return why hosts do not get the plan as a tool, prompt or skill; None if they get it in each form."""
     if (prompt := find_prompt_clash(name)) is not None:
         return f"hosts do not offer it as a prompt: {prompt}"
     if as_tools and (tool := find_tool_clash(name)) is not None:

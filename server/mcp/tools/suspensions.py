@@ -118,7 +118,7 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
 
 
 def _describe_ignored(request: ToolRequest) -> str:
-    """Return a sentence about what does not count, because only a person decides; empty if nothing was ignored."""
+    """Return a sentence about the parts that are ignored, because only a person decides; empty if there are none."""
     decision: Mapping[str, Any] = request.arguments.get("decision", {})
     if "content" in decision:
         return "Your answer does not count."
