@@ -1,9 +1,9 @@
 """Reads and writes only the part of YAML that JSON could express.
 
 Plain words mean what the core schema of YAML 1.2 says (https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on` and
-dates are text. Anchors and aliases, with which a few lines can mean gigabytes, are refused; so are tags, merge
-keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events, so that
-the depth can be counted, and deep text refused before the recursion of a loader would fail.
+dates are text. Anchors and aliases, with which a few lines can mean gigabytes, are refused; so are tags, merge keys,
+duplicate keys, several documents, NaN and infinity. The values are built from the parser's events: so the depth is
+counted, and deep text is refused before it exceeds Python's recursion limit.
 """
 
 import math
@@ -32,7 +32,7 @@ _HINTS = {
     "cannot start any token": "; indent with spaces, not tabs, and put a text that begins with @ or ` into quotes",
     "did not find expected": "; compare how far this line and those before it are indented, and close each bracket",
 }
-"""For each part that a message of the library may have: what the person who wrote the text should probably change."""
+"""By a part of the library's message, the advice for the person who wrote the text."""
 _UNTYPED: Any = yaml
 """The library without its types, which are partly unknown."""
 

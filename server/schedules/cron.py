@@ -4,7 +4,7 @@ An expression has five fields, read by cronsim as Debian's cron reads them
 (https://github.com/cuu508/cronsim, https://manpages.debian.org/bookworm/cron/crontab.5.en.html). Daylight saving:
 
 * An expression that names hours follows the local clock. A time inside a gap ticks when the gap ends; a time that
-  exists twice ticks only the first time; two times that fall on the same moment are one tick.
+  exists twice ticks only the first time; two times that become the same moment tick once.
 * An expression with `*` for the hour ticks by elapsed time, even through an hour that comes twice.
 
 Ticks are whole minutes, as Unix seconds. The module reads no clock.
@@ -48,7 +48,7 @@ class CronTimes:
         """Return the last tick that is not later than `at`."""
         moment = int(at // 1)
         start = datetime.fromtimestamp(moment, self._zone)
-        # While an hour comes for the second time, even its later local times have passed once already.
+        # If the hour of `at` comes for the second time, its later local times have already ticked in the first one.
         overlap_s = moment - start.replace(fold=0).timestamp()
         earlier = self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True)
         newest = next(tick for tick in earlier if tick <= at)
@@ -67,7 +67,8 @@ class CronTimes:
     def _walk(self, start: datetime, *, is_reverse: bool) -> Iterator[int]:
         if self._is_elapsed:
             times = CronSim(self._cron, start, reverse=is_reverse)
-            # If `minutes` has one entry, cronsim jumps over clock changes; an entry 60, never reached, prevents that.
+            # With a single entry in `minutes`, cronsim jumps over clock changes. The entry 60, which no time has,
+            # prevents this.
             times.minutes = {*times.minutes, 60}
             yield from (int(time.timestamp()) for time in times)
         else:

@@ -72,7 +72,7 @@ async def load_request_state_key(store: SecretStore) -> bytes:
 
 async def find_request_state_key(settings: Settings, store: SecretStore) -> bytes | None:
     """Return the key as `load_request_state_key` does. With SQLite, log a `StoreError` and return None: a restart then
-    repeats the questions in open forms. If the whole home is unusable, every later call returns the reason.
+    repeats the questions in open forms. If the home itself is unusable, later calls report it.
     """
     try:
         return await load_request_state_key(store)

@@ -60,7 +60,7 @@ class ReminderSettings(Table):
     escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
     """Seconds after which the question is escalated; 0 for never."""
     escalate_to: Annotated[list[Person], Field(max_length=50)] | None = None
-    """Who is notified of an escalation; it gives nobody a right to decide."""
+    """Who is notified of an escalation. A notified person gets no right to decide."""
 
 
 REMINDERS = frozenset(ReminderSettings.model_fields)
@@ -78,10 +78,10 @@ class ToolSettings(ReminderSettings):
     capabilities: list[str] | None = None
     """Words for the catalogue and its search."""
     timeout_s: Seconds | None = None
-    """Time limit of a call in seconds; for a blocking tool, of the answer."""
+    """Time limit in seconds: of a call or, if the tool is blocking, of the answer."""
     answer_within_s: Seconds | None = None
     """Seconds for the answer to any question about the tool; without this key, such a question has no deadline. A plan
-    can only lengthen the time, and silence then rejects."""
+    can only lengthen the time; then an unanswered question is rejected."""
     on_timeout: OnTimeout | None = None
     """The decision when nobody answers in time; risks above `confirm` are always rejected. A question about calls of
     several tools is approved only if all of them say so, and only after the longest of their limits."""
@@ -131,7 +131,7 @@ class ApprovalsTable(ReminderSettings):
     trust_caller: bool = False
     """The calling model's own `approved: true` counts; audited as `claimed`. Every start shows a banner."""
     trust_caller_over_network: bool = False
-    """`trust_caller` may hold on addresses that other machines can reach."""
+    """Permit `trust_caller` even on addresses that other machines can reach."""
     critical: Literal["signed", "second"] = "signed"
     """What a critical call needs: `signed` is a signature or somebody other than the owner, `second` only the
     latter."""
@@ -188,7 +188,7 @@ class GateTable(Table):
     """Seconds that `planwarden gate` lets a call wait for a person before it answers that nobody has decided; keep it
     below the host's own limit."""
     keep_s: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
-    """Seconds for which an approved call's result, if no host has received it, is kept for an identical call."""
+    """Seconds for which a result of an approved call that no host has received is kept for an identical call."""
 
 
 class GuardTable(Table):

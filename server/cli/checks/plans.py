@@ -23,7 +23,7 @@ from planwarden.storage.opening import CompleteStore
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 
 MAX_HOOKS, MAX_PLANS = 5, 12
-"""The most hooks that the report names if all of them are usable, and the most plans that it names."""
+"""How many plans the report names, and how many hooks if all hooks are usable."""
 
 
 def check_schedules(settings: Settings) -> HealthCheck | None:

@@ -37,7 +37,8 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 def run_check(
     name: str, check: Callable[[Settings], HealthCheck | None], settings: Settings, *, needs: str | None = None
 ) -> HealthCheck | None:
-    """Return the check's result: `off` if `needs` says what is broken, because the check would only see defaults."""
+    """Return the result of the check; `off` if its settings are broken, as `needs` says: it would check only
+    defaults."""
     if needs is not None:
         return HealthCheck(name, "off", f"not checked, because {needs}")
     try:

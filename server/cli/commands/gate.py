@@ -26,7 +26,7 @@ HOSTS = ("claude-code", "codex", "gemini", "opencode", "cursor", "vscode", "clau
 def add_gate(parser: CommandParser) -> None:
     parser.handle(handle_gate, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
-    text = "name of the server in rules and on pages, where its tools are NAME_TOOL; default: after its program"
+    text = "name of the server in rules and on pages, which call its tools NAME_TOOL; default: from its program"
     parser.declare("--name NAME", text)
     for name, text in (
         ("install", "Show the change that puts a host's servers behind the gate, ask, and write it."),

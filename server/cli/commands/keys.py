@@ -20,7 +20,7 @@ def add_key(parser: CommandParser) -> None:
     parser.add_command("list", handle_list, "List the keys of all people.")
     revoke = parser.add_command("revoke", handle_revoke, "End a key now, such as a lost one.", has_json=False)
     revoke.declare("key KEY", "id of the key, or the beginning of it")
-    text = "Print a fresh key for PLANWARDEN_SECRET_KEY, which seals the secrets in PostgreSQL, and nothing else."
+    text = "Print only a fresh key for PLANWARDEN_SECRET_KEY, which seals the secrets in PostgreSQL."
     parser.add_command("new-secret", handle_new_secret, text, has_json=False, needs_home=False)
 
 

@@ -37,7 +37,7 @@ def add_serve(parser: CommandParser) -> None:
     )
     parser.declare(
         "--role",
-        "on a store that several processes share: front answers and runs nothing, worker is the command worker; "
+        "on a shared store: front answers and runs nothing, worker does the same as `planwarden worker`; "
         "default %(default)s",
         choices=PROCESS_ROLES,
         default="both",
