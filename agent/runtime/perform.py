@@ -83,7 +83,8 @@ class Performer:
             return outcome
         is_late = anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
-        if call.effect == "effect":
+        # A look at work that goes on elsewhere can be repeated, but a late one does not say how that work ends.
+        if call.effect == "effect" or (is_late and job.definition.effect == "effect"):
             return _end(call, ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
         return _fail(call, "timeout" if is_late else "cancelled", f"{call.tool_name} {why}")
 

@@ -389,6 +389,33 @@ async def test_a_poll_that_says_nothing_about_the_goal_is_repeated_and_ends_noth
         assert isinstance(result, dict) and (result["output"], result["threadId"]) == ("done", "t1")
 
 
+@requirement("delegate:durable")
+async def test_an_agent_that_does_not_answer_has_not_failed_and_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"UNREACHABLE_S": 0.01, "WATCH_S": 0.01, "ANSWER_S": 1.0}.items():
+        monkeypatch.setattr(delegation, name, seconds)
+    place = Place(tmp_path, settings=f"{FREE}timeout_s = 3\n")
+    place.serve(bob="deaf_agent")
+    async with place.warden() as warden:
+        asked = await delegate(warden)
+        assert [question.kind for question in asked.suspensions] == ["delegated"], asked.steps
+        # The agent is silent once more, and then says that the question is settled.
+        done = await wait_for_person(warden, asked, before=asked.suspensions[0].suspension_id)
+        assert done.status == "completed", done.steps
+
+
+@requirement("delegate:durable")
+async def test_an_agent_that_does_not_answer_within_the_tools_limit_leaves_an_unknown_outcome(tmp_path: Path) -> None:
+    limited = FREE.replace('"read"\n', '"read"\ntimeout_s = 2\n')
+    place = Place(tmp_path, settings=f'{limited}start = "eager"\n')
+    place.serve(bob="deaf_agent")
+    async with place.warden() as warden:
+        await warden.service.wait_for_catalogue()
+        [question] = (await delegate(warden)).suspensions
+        assert question.kind == "reconcile", question
+
+
 def read_rows(home: Path, query: str) -> list[tuple[str, ...]]:
     with closing(sqlite3.connect(f"file:{home}/planwarden.db?mode=ro", uri=True)) as connection:
         return list(connection.execute(query))

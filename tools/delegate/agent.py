@@ -7,6 +7,7 @@ here has already made, or a cancellation.
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import msgspec
 from pydantic import JsonValue
 
@@ -67,11 +68,11 @@ class RemoteAgent(msgspec.Struct, frozen=True):
     ) -> JsonValue:
         """Return the result of the agent's tool: its structured content, or its text.
 
-        `check` is called immediately before a request is sent.
+        `check` is called immediately before a request is sent. Each request has the server's time limit.
 
         Raises:
             AgentNotAsked: the request was certainly not sent.
-            AgentUnreachable: the request may have been sent, and there is no usable answer.
+            AgentUnreachable: the request may have been sent, and there is no usable answer in time.
             AgentRefused: the agent refused, asked for what we do not offer, or gave no result in `MAX_TRIES` tries.
         """
         answers: dict[str, Answer] = {}
@@ -83,7 +84,11 @@ class RemoteAgent(msgspec.Struct, frozen=True):
                 self.connection.begin(call, tool, arguments, meta or {}, answers=answers, state=state, check=check)
             except ToolError as error:
                 raise AgentNotAsked(error.message) from None
-            await call.next_elicitation()
+            limit_s = self.settings.timeout_s
+            with anyio.move_on_after(limit_s) as waiting:
+                await call.next_elicitation()
+            if waiting.cancelled_caught:
+                raise AgentUnreachable(f"agent {self.name!r} did not answer {tool} within {limit_s:g} s")
             if call.error is not None or call.result is None:
                 raise self._translate_error(tool, call.error)
             if isinstance(call.result, mcp.types.CallToolResult):

@@ -37,7 +37,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 STORED_WAIT_S = 0.1
 MAX_FAILURES = 120
 UNREACHABLE_S = 10.0
-CANCEL_S = 5.0
+ANSWER_S = 5.0
+"""How long an agent may take to answer a request whose answer no execution waits for."""
 WATCH_S = 2.0
 _PLANWARDENS_KEYS = {"goal", "threadId", "key"}
 """Arguments by which we recognise a planwarden's `run_goal`; a `key` alone may mean anything."""
@@ -74,6 +75,8 @@ class DelegationTool:
             risk="dangerous",
             effect="effect",
             source="builtin",
+            # Each request to an agent has a limit of its own. An agent that is silent has not failed.
+            timeout_s=None,
         )
         return Tool(define(definition), self.call, self.resume)
 
@@ -166,18 +169,19 @@ class DelegationTool:
                 continue
             child = DelegatedGoal.model_validate(suspension.question.resume_payload)
             try:
-                view = await self._view(child, execution.execution_id)
-            except PlanwardenError as error:
-                logger.debug("%s", error.message)
+                with anyio.fail_after(ANSWER_S):
+                    view = await self._view(child, execution.execution_id)
+            except (PlanwardenError, TimeoutError) as error:
+                logger.debug("%s", error)
                 continue
             if view.threadId == child.thread_id and view.find(child.suspension_id) is None:
                 await engine.withdraw(execution, row.suspension_id, f"it was settled at agent {child.agent!r}")
 
     async def cancel(self, execution: ExecutionState) -> None:
-        """Cancel the goals that other agents still work on for a finished execution, in `CANCEL_S` each; log errors."""
+        """Cancel the goals that other agents still work on for a finished execution, in `ANSWER_S` each; log errors."""
         for child in find_open_goals(execution):
             try:
-                with anyio.move_on_after(CANCEL_S, shield=True):
+                with anyio.move_on_after(ANSWER_S, shield=True):
                     await self._cancel_goal(child, execution.execution_id)
             except ToolError as error:
                 logger.warning("thread %r was not cancelled: %s", child.thread_id, error.message)

@@ -118,7 +118,7 @@ MANNERS: dict[str, list[Message]] = {
 def list_tools() -> list[Message]:
     if FOLDER is not None and (FOLDER / "tools.json").exists():
         return json.loads((FOLDER / "tools.json").read_text(encoding="utf-8"))
-    return MANNERS.get(MANNER, GOOD)
+    return MANNERS.get(MANNER.removeprefix("deaf_"), GOOD)
 
 
 def build_structured(value: Message) -> Message:
@@ -199,14 +199,17 @@ def handle_answer(message: Message) -> None:
     send({"jsonrpc": "2.0", "id": request_id, "result": build_structured({"answered": outcome})})
 
 
-VIEWS: list[Message] = [
+VIEWS: list[Message | None] = [
     {"content": [{"type": "text", "text": "temporarily overloaded"}]},
     build_structured({"threadId": "t1", "status": "running", "usage": None}),
     build_structured({"threadId": "t1", "status": "suspended", "suspensions": [{"suspensionId": "x"}] * 101}),
     build_structured({"threadId": "t2", "status": "completed", "output": "of another thread"}),
     build_structured({"threadId": "t1", "status": "completed", "output": "done"}),
 ]
-"""What an agent says about its execution, from one poll to the next."""
+"""What an agent says about its execution, from one poll to the next; None for no answer at all."""
+if MANNER == "deaf_agent":
+    MAY_I: Message = {"threadId": "t1", "status": "suspended", "suspensions": [{"suspensionId": "q"}]}
+    VIEWS[:] = [None, *[build_structured(MAY_I)] * 2, None, VIEWS[-1]]
 
 
 def call_note(params: Message) -> Message:
