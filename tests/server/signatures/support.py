@@ -46,6 +46,7 @@ class Authenticator:
     count: int = 0
     step: int = 1
     """By which the count grows with each signature."""
+    attestation: Mapping[str, Any] = field(default_factory=lambda: {"fmt": "none", "attStmt": {}})
     keys: dict[bytes, ec.EllipticCurvePrivateKey] = field(default_factory=dict[bytes, ec.EllipticCurvePrivateKey])
 
     def create(self, options: Mapping[str, Any]) -> str:
@@ -57,7 +58,7 @@ class Authenticator:
         credential_id = hashlib.sha256(cose).digest()
         attested = b"\0" * 16 + len(credential_id).to_bytes(2, "big") + credential_id + cose
         data = self._data(self.flags | ATTESTED) + attested
-        attestation = encode_cbor({"fmt": "none", "attStmt": {}, "authData": data})
+        attestation = encode_cbor({**self.attestation, "authData": data})
         client = self._client("webauthn.create", options["challenge"])
         self.keys[credential_id] = key
         return _sent(credential_id, clientDataJSON=client, attestationObject=attestation)

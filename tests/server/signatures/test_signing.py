@@ -250,6 +250,15 @@ async def test_what_is_no_signature_at_all_is_refused_by_a_sentence(scene: Scene
         await scene.ring.add_key(session("bob"), HERE, nonce=asked["nonce"], label="x", credential=text, text="")
 
 
+@requirement("signed:keys")
+async def test_a_new_key_with_a_hostile_attestation_is_refused_by_a_sentence(scene: Scene) -> None:
+    for statement in ({"ver": "1", "response": 7}, {"ver": "1", "response": b"W10.W10.x"}):
+        hostile = Authenticator(attestation={"fmt": "android-safetynet", "attStmt": statement})
+        with pytest.raises(signature.SignatureRefused, match="not valid"):
+            await scene.add("bob", hostile)
+    assert await scene.ring.list_usable_keys("bob") == ()
+
+
 @requirement("signed:bound")
 async def test_a_signature_with_one_bit_flipped_is_refused(scene: Scene) -> None:
     for part, position in product(("clientDataJSON", "authenticatorData", "signature"), (0, 40, -1)):
