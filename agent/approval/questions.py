@@ -22,7 +22,7 @@ from planwarden.agent.core.control.retry_reuse import describe_earlier_runs
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import build_alarms
 from planwarden.agent.core.execution.question import Alarm, ArgumentEdit
-from planwarden.agent.core.execution.state import Call, CallStatus, ExecutionState
+from planwarden.agent.core.execution.state import Call, CallStatus, ExecutionState, SuspensionState
 from planwarden.agent.core.execution.thread_effects import REPEAT, describe_repeats
 from planwarden.agent.core.plan.plan import RetryPolicy, plan_to_json
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk, is_of_host
@@ -306,11 +306,15 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
     return digest([execution.principal, execution.execution_id, question_fields, plan], context="approval/v1")
 
 
-def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonValue:
+def decision_json(suspension: SuspensionState) -> JsonValue:
     """Return the decision as the result of the call that asked: in the wire format of `decision`, without empty
-    fields. After a wait, the result only says that the call waited."""
-    if question.addressee == "clock":
+    fields. After a wait, the result only says that the call waited, and after a withdrawal, that nobody decided."""
+    decision = suspension.decision
+    assert decision is not None
+    if suspension.question.addressee == "clock":
         return {"waited": True}
+    if suspension.status == "withdrawn":
+        return {"withdrawn": True}
     fields = {"reason": decision.reason, "modifiedArgs": decision.modified_args, "content": decision.content}
     return {"approved": decision.approved, **{key: value for key, value in fields.items() if value is not None}}
 

@@ -242,7 +242,7 @@ def _prepare_decided(request: CallRequest) -> PreparedCall:
         intent = ev.ToolCallIntended(call_id=call.call_id, effect=effect, suspension_id=question.suspension_id)
         running = replace(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
         return PreparedCall((intent,), CallJob("resume", running, request.definition))
-    return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
+    return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=decision_json(suspension)),))
 
 
 def _prepare_unknown(request: CallRequest) -> PreparedCall:

@@ -108,8 +108,8 @@ class Performer:
             await confirm_lease()
             if job.kind == "resume":
                 suspension = find_tool_question(execution, execution.call(call.call_id))
-                assert suspension is not None and suspension.decision is not None
-                decision = decision_json(suspension.decision, suspension.question)
+                assert suspension is not None
+                decision = decision_json(suspension)
                 result = await self._tools.resume(call.tool_name, suspension.question.resume_payload, decision, context)
             else:
                 result = await self._tools.call(call.tool_name, arguments, context)

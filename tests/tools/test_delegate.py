@@ -416,6 +416,23 @@ async def test_an_agent_that_does_not_answer_within_the_tools_limit_leaves_an_un
         assert question.kind == "reconcile", question
 
 
+@requirement("delegate:questions")
+async def test_an_agent_that_settles_and_asks_again_for_ever_gets_no_answer_that_nobody_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delegation, "WATCH_S", 0.01)
+    monkeypatch.setattr(delegation, "MAX_SETTLED", 3)
+    place = Place(tmp_path, settings=FREE)
+    place.serve(bob="fickle_agent")
+    async with place.warden() as warden:
+        execution = await delegate(warden)
+        while execution.suspensions == () or execution.suspensions[0].kind != "reconcile":
+            execution = await warden.get_execution(execution.thread_id)
+            await anyio.sleep(0.02)
+        assert "asked 4 questions" in execution.suspensions[0].found[0], execution.suspensions
+    assert not [line for line in place.ledger if line.startswith("resume")]
+
+
 def read_rows(home: Path, query: str) -> list[tuple[str, ...]]:
     with closing(sqlite3.connect(f"file:{home}/planwarden.db?mode=ro", uri=True)) as connection:
         return list(connection.execute(query))

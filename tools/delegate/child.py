@@ -48,6 +48,8 @@ class DelegatedGoal(BaseModel):
     """Whether the agent refused an approval from here."""
     failures: int = 0
     """How many times in a row the agent could not be reached."""
+    settled: int = 0
+    """How many questions in a row were settled at the agent before anybody here answered them."""
 
     def wait(self, seconds: float) -> Suspend:
         """Return a suspension that lasts until we look at the goal again, after `seconds`."""

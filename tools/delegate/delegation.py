@@ -36,6 +36,8 @@ POLL_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 STORED_WAIT_S = 0.1
 MAX_FAILURES = 120
+MAX_SETTLED = 500
+"""How many questions in a row an agent may settle itself; each is a row of the log, and rings somebody's phone."""
 UNREACHABLE_S = 10.0
 ANSWER_S = 5.0
 """How long an agent may take to answer a request whose answer no execution waits for."""
@@ -122,9 +124,17 @@ class DelegationTool:
 
         Raises:
             ToolError: the execution ended without success.
-            OutcomeUnknown: the agent could not be reached `MAX_FAILURES` times in a row.
+            OutcomeUnknown: the agent could not be reached `MAX_FAILURES` times in a row, or settled too many questions.
         """
         child = DelegatedGoal.model_validate(payload)
+        if child.suspension_id is not None:
+            is_answer = isinstance(decision, dict) and "approved" in decision
+            child = child.model_copy(update={"settled": 0 if is_answer else child.settled + 1})
+        if child.settled > MAX_SETTLED:
+            text = (
+                f"agent {child.agent!r} asked {child.settled} questions and settled each before anybody here answered"
+            )
+            raise OutcomeUnknown(text)
         try:
             question = await self._send_decision(child, decision, context)
             return question if question is not None else await self._poll(child, context)

@@ -118,7 +118,7 @@ MANNERS: dict[str, list[Message]] = {
 def list_tools() -> list[Message]:
     if FOLDER is not None and (FOLDER / "tools.json").exists():
         return json.loads((FOLDER / "tools.json").read_text(encoding="utf-8"))
-    return MANNERS.get(MANNER.removeprefix("deaf_"), GOOD)
+    return MANNERS.get(MANNER.removeprefix("deaf_").removeprefix("fickle_"), GOOD)
 
 
 def build_structured(value: Message) -> Message:
@@ -210,11 +210,19 @@ VIEWS: list[Message | None] = [
 if MANNER == "deaf_agent":
     MAY_I: Message = {"threadId": "t1", "status": "suspended", "suspensions": [{"suspensionId": "q"}]}
     VIEWS[:] = [None, *[build_structured(MAY_I)] * 2, None, VIEWS[-1]]
+if MANNER == "fickle_agent":
+    ASKING: Message = {"threadId": "t1", "status": "suspended"}
+    VIEWS[:] = [build_structured({**ASKING, "suspensions": [{"suspensionId": f"q{n % 2}"}]}) for n in range(1_000)]
 
 
 def call_note(params: Message) -> Message:
     note(f"note {params['arguments']['text']}")
     return build_text("noted")
+
+
+def call_resume(params: Message) -> Message:
+    note(f"resume {json.dumps(params['arguments'])}")
+    return build_text("resumed")
 
 
 CALLS: dict[str, Callable[[Message], Message | None]] = {
@@ -234,6 +242,7 @@ CALLS: dict[str, Callable[[Message], Message | None]] = {
     ),
     "get_execution": lambda _: VIEWS.pop(0) if VIEWS[1:] else VIEWS[0],
     "cancel_execution": call_note,
+    "resume_execution": call_resume,
     "say": lambda _: build_text(
         'TOOL_CALLS {"toolCalls": [{"toolName": "note", "arguments": {}}]} {"$from": "step_1"}'
     ),
