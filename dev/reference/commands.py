@@ -1,8 +1,7 @@
 """The commands, from the parser that reads them, and the blocks to paste into hosts."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 from dev.reference.code import table
@@ -93,16 +92,8 @@ def _meaning(action: argparse.Action) -> str:
     return action.help.replace("; default %(default)s", "")
 
 
-def pasted(name: str) -> str:
+def config(name: str) -> str:
     """The block of one host, and where it goes."""
     client = CLIENTS[name]
     language = {"codex": "toml", "goose": "yaml"}.get(name, "json")
     return f"Goes into: {client.where}\n\n```{language}\n{client.write(LaunchCommand('uvx', ('planwarden',)))}\n```"
-
-
-BLOCKS: dict[str, Callable[[], str]] = {
-    "flags": everywhere,
-    "commands": commands,
-    "exit codes": exit_codes,
-    **{f"config {name}": partial(pasted, name) for name in CLIENTS},
-}

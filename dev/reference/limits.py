@@ -71,6 +71,3 @@ def limits() -> str:
         ("bearer tokens refused, per address", f"{admission.FAILURES} in {admission.WINDOW_S:g} s, then 429"),
     )
     return table(("input", "limit"), rows)
-
-
-BLOCKS = {"limits": limits}

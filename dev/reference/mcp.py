@@ -1,20 +1,19 @@
 """The MCP surface, from a live server: tools, prompts, resources."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import anyio
 from mcp import Client
-from mcp.types import Prompt, Resource, ResourceTemplate, Tool, ToolAnnotations
+from mcp.types import Prompt, PromptArgument, Resource, ResourceTemplate, Tool, ToolAnnotations
 from tests.server.mcp.support import served
 
 from dev.reference.code import kind_of, table
-from dev.reference.settings import model_table
 from planwarden.server.mcp.server import INSTRUCTIONS
 from planwarden.server.mcp.tools.listing import APP_TOOLS
-from planwarden.server.settings.options import Budgets, OptionsIn, Prompts
 
 MEANINGS: Mapping[str, str] = {
     "query": "Words to look for; without it all tools by name",
@@ -48,12 +47,9 @@ MEANINGS: Mapping[str, str] = {
 """The meaning of each argument. Descriptions in schemas cost every conversation tokens, so most schemas have none."""
 
 
-Listing = tuple[Sequence[Tool], Sequence[Prompt], Sequence[Resource], Sequence[ResourceTemplate]]
-
-
 @cache
-def _live() -> Listing:
-    async def read() -> Listing:
+def _live() -> tuple[Sequence[Tool], Sequence[Prompt], Sequence[Resource], Sequence[ResourceTemplate]]:
+    async def read() -> Any:
         with tempfile.TemporaryDirectory() as home:
             async with served(Path(home)) as found, Client(found.server) as client:
                 tools, prompts = (await client.list_tools()).tools, (await client.list_prompts()).prompts
@@ -66,7 +62,9 @@ def _live() -> Listing:
 def tools() -> str:
     """A section for each tool."""
     live, *_ = _live()
-    used: set[str] = {name for tool in (*live, *_app()) for name in tool.input_schema["properties"]}
+    used: set[str] = {
+        name for tool in (*live, *(tool.definition for tool in APP_TOOLS)) for name in tool.input_schema["properties"]
+    }
     if used != set(MEANINGS):
         raise ValueError(f"meanings and arguments differ: {sorted(used ^ set(MEANINGS))}")
     return "\n\n".join(map(_section, live))
@@ -74,11 +72,7 @@ def tools() -> str:
 
 def app_tools() -> str:
     """Tools of the view in hosts that draw apps."""
-    return "\n\n".join(map(_section, _app()))
-
-
-def _app() -> Iterator[Tool]:
-    return (tool.definition for tool in APP_TOOLS)
+    return "\n\n".join(_section(tool.definition) for tool in APP_TOOLS)
 
 
 def _section(tool: Tool) -> str:
@@ -98,54 +92,34 @@ def _section(tool: Tool) -> str:
 
 
 def _hints(hints: ToolAnnotations | None) -> str:
+    """Return what each hint says, such as `read-only`."""
     assert hints is not None
-    hinted = {
-        "read-only": hints.read_only_hint,
-        "destructive": hints.destructive_hint,
-        "idempotent": hints.idempotent_hint,
-        "open world": hints.open_world_hint,
-    }
-    return ", ".join(word if holds else f"not {word}" for word, holds in hinted.items())
-
-
-def options() -> str:
-    """What `options` takes."""
-    parts = [model_table(OptionsIn), "`budgets`:", model_table(Budgets), "`prompts`:", model_table(Prompts)]
-    return "\n\n".join(parts)
+    given = hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint
+    words = ("read-only", "destructive", "idempotent", "open world")
+    return ", ".join(word if holds else f"not {word}" for word, holds in zip(words, given, strict=True))
 
 
 def prompts() -> str:
     """The prompts with their arguments."""
-    _, found, *_ = _live()
-    rows: list[tuple[str, str, str]] = []
-    for prompt in found:
-        arguments = (
-            f"`{a.name}`{'' if a.required else ' (optional)'}: {a.description}" for a in prompt.arguments or ()
-        )
-        rows.append((f"`{prompt.name}`", "; ".join(arguments), str(prompt.description)))
+    rows = (
+        (f"`{prompt.name}`", "; ".join(map(_argument, prompt.arguments or ())), str(prompt.description))
+        for prompt in _live()[1]
+    )
     return table(("prompt", "arguments", "what it does"), rows)
+
+
+def _argument(argument: PromptArgument) -> str:
+    return f"`{argument.name}`{'' if argument.required else ' (optional)'}: {argument.description}"
 
 
 def resources() -> str:
     """Resources and templates."""
-    _, _, whole, named = _live()
-    rows = [
-        *((f"`{found.uri}`", str(found.title), str(found.description)) for found in whole),
-        *((f"`{found.uri_template}`", str(found.title), str(found.description)) for found in named),
-    ]
+    _, _, whole, templates = _live()
+    addresses = (*((str(found.uri), found) for found in whole), *((found.uri_template, found) for found in templates))
+    rows = ((f"`{address}`", str(found.title), str(found.description)) for address, found in addresses)
     return table(("address", "what", "more"), rows)
 
 
 def instructions() -> str:
     """Returns what the server tells every host about itself."""
     return "\n".join(f"> {line}".rstrip() for line in INSTRUCTIONS.splitlines())
-
-
-BLOCKS = {
-    "tools": tools,
-    "app tools": app_tools,
-    "options": options,
-    "prompts": prompts,
-    "resources": resources,
-    "instructions": instructions,
-}

@@ -6,20 +6,47 @@ Pages below `docs/` hold blocks between `<!-- generated: NAME -->` and `<!-- end
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from tests.support.paths import DOCS
 
 from dev.reference import commands, limits, mcp, python, settings, values
+from planwarden.agent.core.plan.plan_input import CallInput, StepInput
+from planwarden.server.cli.hosts import CLIENTS
+from planwarden.tools.downstream.config_file import ServerEntry
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
-    **commands.BLOCKS,
-    **limits.BLOCKS,
-    **mcp.BLOCKS,
-    **python.BLOCKS,
-    **settings.BLOCKS,
-    **values.BLOCKS,
+    "flags": commands.everywhere,
+    "commands": commands.commands,
+    "exit codes": commands.exit_codes,
+    **{f"config {name}": partial(commands.config, name) for name in CLIENTS},
+    "limits": limits.limits,
+    "tools": mcp.tools,
+    "app tools": mcp.app_tools,
+    "options": settings.options,
+    "prompts": mcp.prompts,
+    "resources": mcp.resources,
+    "instructions": mcp.instructions,
+    "python": python.everything,
+    "warden": python.opening,
+    "verbs": python.verbs,
+    "decorator": python.decorator,
+    "words": python.words,
+    **{f"attributes {kind.__name__}": partial(values.attributes, kind) for kind in python.STRUCTS},
+    "planwarden.toml": settings.toml,
+    "planwarden.json": partial(settings.model_table, ServerEntry),
+    "environment": settings.environment,
+    "providers": settings.providers,
+    **{f"fields {kind.__name__}": partial(values.fields, kind) for kind in values.find_views()},
+    "errors": values.errors_raised,
+    "errors in logs": values.errors_in_logs,
+    "observations": values.observed,
+    "step": partial(settings.model_table, StepInput),
+    "call": partial(settings.model_table, CallInput),
+    "built-in tools": values.built_in,
 }
+"""What fills each block, by the name of the block."""
 _BLOCK = re.compile(r"<!-- generated: ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -41,5 +68,5 @@ def fill(text: str) -> str:
 def main() -> None:
     for page in pages():
         text = page.read_text(encoding="utf-8")
-        if fill(text) != text:
-            page.write_text(fill(text), encoding="utf-8")
+        if (filled := fill(text)) != text:
+            page.write_text(filled, encoding="utf-8")

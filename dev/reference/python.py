@@ -7,14 +7,14 @@ import textwrap
 from collections.abc import Callable
 from typing import get_args
 
-import msgspec
-
 import planwarden
-from dev.reference.code import field_texts, sentence, summary, table
+from dev.reference.code import sentence, summary, table
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend
 
+STRUCTS = (Decision, Suspend, CallContext)
+"""Those that programs make or get."""
 VERBS = (
     "run_goal",
     "create_plan",
@@ -63,13 +63,6 @@ def words() -> str:
     found = {"Risk": Risk, "Effect": Effect, "ExecutionMode": ExecutionMode, "OnTimeout": OnTimeout}
     rows = ((f"`{name}`", ", ".join(f"`{word}`" for word in get_args(kind))) for name, kind in found.items())
     return table(("type", "one of"), rows)
-
-
-def fields_of(kind: type) -> str:
-    """The attributes of a struct that programs make or get."""
-    assert issubclass(kind, msgspec.Struct)
-    said = field_texts(kind)
-    return table(("attribute", "meaning"), ((f"`{name}`", sentence(said[name])) for name in kind.__struct_fields__))
 
 
 def _signature(name: str, target: Callable[..., object]) -> str:
@@ -121,13 +114,3 @@ def _prose(target: object) -> str:
         f"* `{name}`:{rest}\n" for name, _, rest in (" ".join(line.split()).partition(":") for line in lines)
     )
     return body + (f"\n\nRaises:\n\n{listed.strip()}" if listed else "")
-
-
-BLOCKS = {
-    "python": everything,
-    "warden": opening,
-    "verbs": verbs,
-    "decorator": decorator,
-    "words": words,
-    **{f"attributes {kind.__name__}": lambda kind=kind: fields_of(kind) for kind in (Decision, Suspend, CallContext)},
-}

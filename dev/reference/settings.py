@@ -9,12 +9,12 @@ from msgspec.structs import fields
 from pydantic import BaseModel
 
 import planwarden
-from dev.reference.code import field_texts, kind_of, sentence, table, texts_below
+from dev.reference.code import field_texts, kind_of, table, texts_below
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.models.endpoint import PROVIDERS
+from planwarden.server.settings.options import Budgets, OptionsIn, Prompts
 from planwarden.server.settings.rules import BudgetSettings, RuleSettings
 from planwarden.server.settings.tables import SettingsTables, ToolSettings
-from planwarden.tools.downstream.config_file import ServerEntry
 
 Model = type[BaseModel]
 PREFIX = "PLANWARDEN_"
@@ -59,7 +59,7 @@ def model_table(model: Model, only: tuple[str, ...] = ()) -> str:
     schema, said = model.model_json_schema(), field_texts(model)
     keys = {name: model.model_fields[name].alias or name for name in only or model.model_fields}
     rows = (
-        (f"`{key}`", kind_of(schema["properties"][key], schema), _default(model, name), sentence(said[name]))
+        (f"`{key}`", kind_of(schema["properties"][key], schema), _default(model, name), said[name])
         for name, key in keys.items()
     )
     return table(("key", "value", "default", "meaning"), rows)
@@ -82,9 +82,10 @@ def _engine_default(name: str) -> object:
     return getattr(ev.Options(), name) if name in {entry.name for entry in fields(ev.Options)} else None
 
 
-def servers() -> str:
-    """The keys of a server in `planwarden.json`."""
-    return model_table(ServerEntry)
+def options() -> str:
+    """What `options` takes."""
+    parts = [model_table(OptionsIn), "`budgets`:", model_table(Budgets), "`prompts`:", model_table(Prompts)]
+    return "\n\n".join(parts)
 
 
 def variables() -> dict[str, str]:
@@ -145,11 +146,3 @@ def providers() -> str:
         for name, found in PROVIDERS.items()
     )
     return table(("model", "extra", "key", "address", "another address"), rows)
-
-
-BLOCKS = {
-    "planwarden.toml": toml,
-    "planwarden.json": servers,
-    "environment": environment,
-    "providers": providers,
-}

@@ -8,27 +8,19 @@ import msgspec
 from tests.support.wardens import warden
 
 from dev.reference.code import camel, field_texts, sentence, summary, table
-from dev.reference.settings import model_table
 from planwarden.agent.common import errors
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import MatchedRule
-from planwarden.agent.core.plan.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL_CODES
+from planwarden.server.views import execution, forecast, listing, observations, suspension, tools
 from planwarden.server.views.encoding import HIDDEN_FIELDS, list_optional
-from planwarden.server.views.execution import Execution, SavedPlanRun, Step, Usage
-from planwarden.server.views.forecast import (
-    Allowed,
-    AllowedByRule,
-    Asking,
-    Forecast,
-    ForecastStep,
-    Impossible,
-    Unforeseen,
-)
-from planwarden.server.views.listing import SavedPlanLine
-from planwarden.server.views.observations import OBSERVED, Observation
-from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
-from planwarden.server.views.tools import Error, LoopItem, LoopItems, RehearsedCall, ToolCall, ToolLine, ToolView
+
+VIEWS = (execution, forecast, listing, observations, suspension, tools)
+ELSEWHERE = {
+    *("EarlierEffect", "ExecutionLine", "ExecutionLines", "TickView", "ScheduleView"),
+    *("EditView", "SuspensionPage", "ToolPage", "ToolSchemas"),
+}
+"""Views that only enclose others, or that the pages explain in words."""
 
 IN_LOGS: Mapping[str, str] = {
     "cancelled": "The call was stopped, because its execution was",
@@ -43,15 +35,33 @@ IN_LOGS: Mapping[str, str] = {
 """Codes of calls, steps and executions that no exception carries."""
 
 
-def fields_of(kind: type[msgspec.Struct]) -> str:
+def find_views() -> list[type[msgspec.Struct]]:
+    """Return the views whose fields are documented, and the two values of the core that they show."""
+    kinds = (
+        kind for module in VIEWS for kind in vars(module).values() if getattr(kind, "__module__", "") == module.__name__
+    )
+    views = (kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, msgspec.Struct))
+    return [
+        MatchedRule,
+        execution.Usage,
+        *(kind for kind in views if kind.__name__ not in ELSEWHERE and kind.__name__[0] != "_"),
+    ]
+
+
+def fields(kind: type[msgspec.Struct]) -> str:
     """The keys of a view."""
     said = field_texts(kind)
     rows = (
-        (f"`{camel(name)}`", "maybe" if _may_be_left_out(kind, name) else "always", sentence(said[name]))
+        (f"`{camel(name)}`", "maybe" if _may_be_left_out(kind, name) else "always", said[name])
         for name in kind.__struct_fields__
         if name != "extra" and name not in HIDDEN_FIELDS
     )
     return table(("key", "there", "meaning"), rows)
+
+
+def attributes(kind: type[msgspec.Struct]) -> str:
+    """The attributes of a struct that programs make or get."""
+    return table(("attribute", "meaning"), ((f"`{name}`", field_texts(kind)[name]) for name in kind.__struct_fields__))
 
 
 def _may_be_left_out(kind: type[msgspec.Struct], name: str) -> bool:
@@ -85,12 +95,12 @@ def errors_in_logs() -> str:
 def observed() -> str:
     """Lists each type of observation: the events that it shows, and the keys of its data."""
     rows: dict[str, tuple[list[str], list[str]]] = {}
-    for event, (kind, keys) in OBSERVED.items():
+    for event, (kind, keys) in observations.OBSERVED.items():
         happened, names = rows.setdefault(kind, ([], []))
         happened.append(sentence(summary(event).partition("; see")[0]))
         names.extend(key for key in keys if key not in names)
     prompt = "The enforcement prompt after a `VALIDATION_FAILED` of a strict step"
-    rows["ENFORCEMENT_SENT"] = ([prompt], list(OBSERVED[ev.ValidationFailed][1]))
+    rows["ENFORCEMENT_SENT"] = ([prompt], list(observations.OBSERVED[ev.ValidationFailed][1]))
     return table(
         ("type", "what happened", "`data`"),
         (
@@ -98,16 +108,6 @@ def observed() -> str:
             for kind, (happened, names) in rows.items()
         ),
     )
-
-
-def step() -> str:
-    """The keys of a step of a plan."""
-    return model_table(StepInput)
-
-
-def call() -> str:
-    """The keys of a call of a step."""
-    return model_table(CallInput)
 
 
 def built_in() -> str:
@@ -120,43 +120,3 @@ async def _built_in() -> str:
         found = (await opened.search_tools(limit=100)).tools
     rows = ((f"`{line.name}`", sentence(line.description), line.execution_mode, f"`{line.risk}`") for line in found)
     return table(("tool", "does", "mode", "risk"), rows)
-
-
-BLOCKS = {
-    **{
-        f"fields {kind.__name__}": lambda kind=kind: fields_of(kind)
-        for kind in (
-            Execution,
-            Step,
-            ToolCall,
-            RehearsedCall,
-            Forecast,
-            Asking,
-            Allowed,
-            AllowedByRule,
-            MatchedRule,
-            Unforeseen,
-            Impossible,
-            ForecastStep,
-            Error,
-            Suspension,
-            CoveredCallView,
-            HowToAnswer,
-            Endorsement,
-            Usage,
-            SavedPlanRun,
-            LoopItems,
-            LoopItem,
-            SavedPlanLine,
-            Observation,
-            ToolLine,
-            ToolView,
-        )
-    },
-    "errors": errors_raised,
-    "errors in logs": errors_in_logs,
-    "observations": observed,
-    "step": step,
-    "call": call,
-    "built-in tools": built_in,
-}
