@@ -169,7 +169,7 @@ bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a
 	@$(RUN) benchmarks.sizes
 
 bench-against: $(READY) ## Measure against another checkout of planwarden: TREE=../other, with its own .venv
-	@$(RUN) benchmarks.against $(TREE)
+	@$(RUN) benchmarks.run --against $(TREE)
 
 bench-tokens: $(READY) ## Measure what a calling model reads and writes
 	@$(RUN) benchmarks.tokens

@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import getrandbits
-from typing import LiteralString
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -27,7 +26,7 @@ from planwarden import Warden
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Append, Lease
 from planwarden.storage.postgres.connection import Connection, connect
-from planwarden.storage.postgres.control_connection import seal, send_hint
+from planwarden.storage.postgres.control_connection import send_hint
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.postgres.writer import PostgresTransaction
 from planwarden.storage.sql.append import PreparedAppend, prepare, write_appends
@@ -77,10 +76,6 @@ class Costs:
     """In a process, to look at the hints that came."""
     look_database_cpu: float
     """In the database, for that look."""
-    rows: float
-    """Of the audit, by execution."""
-    seal_cpu: float
-    """In the database, to seal a row."""
 
 
 async def record(url: str) -> Recording:
@@ -133,11 +128,8 @@ def record_costs(url: str, folder: Path, recording: Recording, process_cpu: floa
         return (read_cpu(folder) - began) / times
 
     with connect(url, prepares=True) as connection:
-        one, _ = _append(connection, measure, recording, 1)
-        many, rows = _append(connection, measure, recording, GROUP)
+        one, many = (_append(connection, measure, recording, size) for size in (1, GROUP))
         append_cpu = max(0.0, (many - one) / (GROUP - 1))
-        unsealed = int(_fetch(connection, "SELECT count(*) FROM audit_unsealed"))
-        seal_cpu = measure(1, lambda: seal(connection)) / max(1, unsealed)
         flush = _time_commit(connection, "on") - _time_commit(connection, "off")
         hint_cpu = measure(500, lambda: _hint(connection))
         with ExitStack() as stack:
@@ -155,15 +147,7 @@ def record_costs(url: str, folder: Path, recording: Recording, process_cpu: floa
         listener_cpu=max(0.0, (heard - hint_cpu) / LISTENERS),
         look_cpu=look_cpu,
         look_database_cpu=max(0.0, look_database_cpu - hint_cpu),
-        rows=rows,
-        seal_cpu=seal_cpu,
     )
-
-
-def _fetch(connection: Connection, query: LiteralString) -> str:
-    row = connection.execute(query).fetchone()
-    assert row is not None
-    return str(row[0])
 
 
 def _hint(connection: Connection) -> None:
@@ -172,14 +156,12 @@ def _hint(connection: Connection) -> None:
 
 def _append(
     connection: Connection, measure: Callable[[int, Callable[[], object]], float], recording: Recording, size: int
-) -> tuple[float, float]:
-    """Return seconds of CPU of a group, and rows of the audit of an execution."""
+) -> float:
+    """Return seconds of CPU of a group of so many appends."""
     transaction = PostgresTransaction(connection)
     connection.execute("SET synchronous_commit = off")
     executions = REPEATS if size > 1 else REPEATS * 4
     groups = iter([[recording.rename() for _ in range(size)] for _ in range(executions)])
-    newest = "SELECT coalesce(max(number), 0) FROM audit_unsealed"
-    before = int(_fetch(connection, newest))
 
     def write() -> None:
         for appends in zip(*next(groups), strict=True):
@@ -190,8 +172,7 @@ def _append(
             if any(isinstance(outcome, PlanwardenError) for outcome in outcomes):
                 raise RuntimeError("an append was refused; the recording does not fit")
 
-    cpu = measure(executions, write) / len(recording.appends)
-    return cpu, (int(_fetch(connection, newest)) - before) / (executions * size)
+    return measure(executions, write) / len(recording.appends)
 
 
 def _time_commit(connection: Connection, synchronous: str) -> float:

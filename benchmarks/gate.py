@@ -13,20 +13,18 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import anyio
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client
 from mcp.types import ElicitResult, TextContent
 
 import planwarden
 from benchmarks.child import read_memory
 from benchmarks.harness import describe_machine, make_folder, write_result
-from benchmarks.startup import ENVIRONMENT, PROGRAM, measure_server
+from benchmarks.startup import ENVIRONMENT, PROGRAM, connect, measure_server
 
 CALLS, STARTS, DECISIONS, HELD, QUESTIONS = 1_000, 11, 200, 100, 50
 WARM = 50
@@ -74,12 +72,9 @@ def build_command(home: Path) -> tuple[str, ...]:
     return *PROGRAM, "gate", "--home", str(home), "--name", "clock", "--", *SERVER
 
 
-@asynccontextmanager
-async def connect(command: Sequence[str], **callbacks: Any) -> AsyncGenerator[Client]:
-    """Open a client of a new process."""
-    parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=ENVIRONMENT)
-    async with Client(stdio_client(parameters), mode="legacy", **callbacks) as client:
-        yield client
+def open_gate(home: Path, **callbacks: Any) -> AbstractAsyncContextManager[Client]:
+    """Open a client of a new gate."""
+    return connect(build_command(home), ENVIRONMENT, mode="legacy", **callbacks)
 
 
 async def call(client: Client, name: str, number: int) -> int:
@@ -91,7 +86,7 @@ async def call(client: Client, name: str, number: int) -> int:
 
 async def measure_calls(home: Path) -> dict[str, float]:
     """Return milliseconds of a call, through the gate and straight."""
-    async with connect(SERVER) as server, connect(build_command(home)) as gate:
+    async with connect(SERVER, ENVIRONMENT, mode="legacy") as server, open_gate(home) as gate:
         seconds: list[list[float]] = [[], []]
         for number in range(WARM + CALLS):
             for client, times in zip((server, gate), seconds, strict=True):
@@ -105,7 +100,7 @@ async def measure_calls(home: Path) -> dict[str, float]:
 
 async def measure_starts(home: Path) -> dict[str, float]:
     """Return the median of what the gate's answer comes later than the server's."""
-    pairs = [[measure_server(command) for command in (SERVER, build_command(home))] for _ in range(STARTS)]
+    pairs = [[await measure_server(command) for command in (SERVER, build_command(home))] for _ in range(STARTS)]
     later_s = statistics.median(gate["first"] - server["first"] for server, gate in pairs)
     idle_mb = max(gate["idle_bytes"] for _, gate in pairs) / 1e6
     return {"later_ms": round(later_s * 1e3, 1), "idle_mb": round(idle_mb, 1)}
@@ -119,7 +114,7 @@ async def measure_forms(home: Path) -> dict[str, float]:
         decided_at.append(time.time_ns())
         return ElicitResult(action="accept", content={"decision": "approve"})
 
-    async with connect(build_command(home), elicitation_callback=approve) as client:
+    async with open_gate(home, elicitation_callback=approve) as client:
         done_at = [await call(client, "write", number) for number in range(WARM + DECISIONS)]
     return summarise([(done - decided) / 1e9 for decided, done in zip(decided_at, done_at, strict=True)])
 
@@ -127,7 +122,7 @@ async def measure_forms(home: Path) -> dict[str, float]:
 async def measure_memory(home: Path) -> dict[str, float]:
     """Return the most that a gate has held, while calls wait."""
     memory = 0
-    async with connect(build_command(home)) as client, anyio.create_task_group() as tasks:
+    async with open_gate(home) as client, anyio.create_task_group() as tasks:
         for number in range(HELD):
             tasks.start_soon(call, client, "write", number % QUESTIONS)
         async with planwarden.Warden(home) as warden:

@@ -17,8 +17,10 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import anyio
 from dev.page import report_progress, write_parts, write_table
 
 from benchmarks import planwarden_side, startup
@@ -85,6 +87,8 @@ class Side:
     finished: int = 0
     suspended: int = 0
     times: int = 1
+    tree: Path | None = None
+    """Another checkout of planwarden that it runs; None for this one."""
     child: Any = None
     samples: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     """Seconds of an execution."""
@@ -95,7 +99,7 @@ class Side:
         place = folder / self.name
         place.mkdir(exist_ok=True)
         self.database = str(place / self.database)
-        self.child = stack.enter_context(Child(self.module, self.name.rpartition(" ")[2], place))
+        self.child = stack.enter_context(Child(self.module, self.name.rpartition(" ")[2], place, tree=self.tree))
         self.figures["idle_bytes"] = self.child.call("look")["peak_bytes"]
         self.child.call("sequential", count=10)
         self.child.call("concurrent", count=IN_FLIGHT)
@@ -162,17 +166,13 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
             side.start(stack, folder)
         for side in sides:
             side.count_commits()
-        for turn in range(rounds):
-            report_progress(f"round {turn + 1} of {rounds}")
-            shift = turn % len(sides)
-            for side in sides[shift:] + sides[:shift]:
-                side.sample()
+        take_turns(sides, rounds)
         report_progress("measuring sizes")
         waiting, *_ = [side.measure_sizes() for side in sides if side.finished]
     report_progress("resuming in fresh processes")
     cold = startup.measure_cold_resume(folder / "planwarden", waiting)
     report_progress("first answers")
-    answers = startup.measure_first_answers(folder / "server")
+    answers = anyio.run(startup.measure_first_answers, folder / "server")
     report_progress("commands")
     commands = startup.measure_commands(folder / "commands")
     return {
@@ -185,6 +185,36 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
         },
         "commands": _spread_all(commands, commands),
     }
+
+
+def take_turns(sides: tuple[Side, ...], rounds: int) -> None:
+    """Sample each side in each round, in an order that rotates."""
+    for turn in range(rounds):
+        report_progress(f"round {turn + 1} of {rounds}")
+        shift = turn % len(sides)
+        for side in sides[shift:] + sides[:shift]:
+            side.sample()
+
+
+def compare(folder: Path, tree: Path, rounds: int) -> Iterator[str]:
+    """Yield the time of an execution in another checkout, which has its own `.venv`, and in this one."""
+    database = planwarden_side.DATABASE
+    there, here = (
+        Side(f"{name} planwarden", "planwarden_side", database, times=QUICK, tree=checkout)
+        for name, checkout in (("there", tree), ("here", None))
+    )
+    with ExitStack() as stack:
+        for side in (there, here):
+            side.start(stack, folder)
+        take_turns((there, here), rounds)
+    for mode, other in there.samples.items():
+        (before, fastest_before), (now, fastest) = (
+            (median(seconds), min(seconds)) for seconds in (other, here.samples[mode])
+        )
+        yield (
+            f"{mode}: {before * 1000:.2f} -> {now * 1000:.2f} ms, {now / before:.2f} x "
+            f"(fastest {fastest / fastest_before:.2f} x)"
+        )
 
 
 def _spread_all(samples: Mapping[str, list[float]], keys: Iterable[str]) -> dict[str, Any]:
@@ -264,9 +294,13 @@ def main() -> None:
     """Measure, print, and write `results/latest.json` and `README.md`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns that every side gets")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--against", type=Path, metavar="TREE", help="only compare with another checkout; print it")
+    options = parser.parse_args()
     with make_folder() as folder:
-        summary = measure(folder, rounds)
+        if options.against:
+            print(*compare(folder, options.against.resolve(), options.rounds), sep="\n")
+            return
+        summary = measure(folder, options.rounds)
     write_result("latest", summary)
     write_parts(README, {"bench": write_bench(summary)})
 

@@ -1,11 +1,12 @@
 """A hundred workers on paper: events in time, with the costs that `costs.py` recorded, and nothing drawn by chance.
 
 Every worker has a core of its own and works on `IN_FLIGHT` executions, one slice of CPU before each append. Its writer
-sends what waits as one group. The database has some cores, which serve groups, hints, looks and seals in the order in
+sends what waits as one group. The database has some cores, which serve groups, hints and looks in the order in
 which they come, and one log: a flush takes all groups that are ready when it begins. After a commit every other worker
 gets a hint, and looks at what came at most every `LOOK_S`.
 
-Not in it: the network, locks, a database whose data does not fit its memory, vacuum.
+Not in it: the sealing of the audit (1 % of the database's work), the network, locks, a database whose data does not fit
+its memory, vacuum.
 """
 
 from collections.abc import Generator
@@ -18,7 +19,6 @@ from benchmarks.costs import Costs
 IN_FLIGHT = 25
 MAX_GROUP = 256
 LOOK_S = 0.002
-SEAL_S = 0.5
 WARM_S, MEASURED_S = 0.4, 1.0
 
 Steps = Generator[Event, object, None]
@@ -64,7 +64,6 @@ class World:
             self.time.process(self._write(number, appends))
             self.time.process(self._look(number, core))
         self.time.process(self._flush())
-        self.time.process(self._seal())
 
     def _execute(self, core: Cores, appends: Store) -> Steps:
         while True:
@@ -112,13 +111,6 @@ class World:
             yield self.time.timeout(self.costs.flush)
             for commit in ready:
                 commit.succeed()
-
-    def _seal(self) -> Steps:
-        sealed = 0
-        while True:
-            yield self.time.timeout(SEAL_S)
-            rows, sealed = (self.finished - sealed) * self.costs.rows, self.finished
-            yield from self.database.serve(rows * self.costs.seal_cpu)
 
 
 def simulate(costs: Costs, workers: int, cores: int) -> Outcome:

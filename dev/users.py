@@ -20,8 +20,8 @@ from typing import Any
 import anyio
 import httpx2
 from benchmarks.score.harness import run_server
+from benchmarks.startup import PROGRAM, connect
 from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from tests.server.cli.support import Cli, CommandResult, clean_environment, start_on_terminal
 from tests.server.inbox.support import follow_link
@@ -107,12 +107,6 @@ def expect(is_so: bool, what: str, seen: object) -> None:
         sys.exit(f"not as it should be: {what}\n{seen}")
 
 
-def connect(command: Sequence[str], environment: dict[str, str]) -> Client:
-    """A client over a new process, as a host starts it."""
-    server = StdioServerParameters(command=command[0], args=list(command[1:]), env=environment)
-    return Client(stdio_client(server), elicitation_callback=accept_everything)
-
-
 def plan(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     return wardens.plan(*(wardens.tool_step(f"s{number}", *call) for number, call in enumerate(calls, 1)))
 
@@ -127,7 +121,9 @@ async def walk_as_newcomer(folder: Path) -> None:
     block = shell(user, f"{program} config print claude-code", cwd=clone)
     entry = json.loads(block[block.index("{") :])["mcpServers"]["planwarden"]
     environment = clean_environment({"PLANWARDEN_HOME": str(user.cli.home), **entry.get("env", {})})
-    async with connect([entry["command"], *entry["args"]], environment) as client:
+    async with connect(
+        [entry["command"], *entry["args"]], environment, elicitation_callback=accept_everything
+    ) as client:
         product = plan(("calculator", {"expression": "12 * 37"}))
         answer = await user.call(client, "execute_plan", plan=product)
         expect("444" in json.dumps(answer), "12 * 37 is 444", answer)
@@ -160,7 +156,7 @@ async def walk_as_desktop_user(folder: Path) -> None:
     expect("trust notes`" in found.out, "doctor says how to trust a server", found.out)
     user.type("trust", "notes", answers=[("Enter no]", "y")])
     environment = clean_environment({"PLANWARDEN_HOME": str(user.cli.home)})
-    async with connect([sys.executable, "-m", "planwarden.server.main"], environment) as client:
+    async with connect(PROGRAM, environment, elicitation_callback=accept_everything) as client:
         listed = await client.list_tools()
         user.say("the host lists the tools", ", ".join(tool.name for tool in listed.tools))
         answer = await user.call(client, "execute_plan", plan=plan(("notes_find", {"topic": "Ann"})))
@@ -189,7 +185,7 @@ async def walk_as_author(folder: Path) -> None:
     user.run("init")
     environment = clean_environment({"PLANWARDEN_HOME": str(user.cli.home)})
     sums = plan(("calculator", {"expression": "6 * 7"}))
-    async with connect([sys.executable, "-m", "planwarden.server.main"], environment) as client:
+    async with connect(PROGRAM, environment, elicitation_callback=accept_everything) as client:
         first = await user.call(client, "execute_plan", plan=sums, key="monday")
         expect("42" in json.dumps(first), "the plan ran over stdio", first)
     token = user.run("token", "add", "agent", "--json").json["token"]

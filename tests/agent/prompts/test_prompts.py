@@ -4,22 +4,27 @@ A file has what a provider's model is told (instructions, then the user part, th
 line of equals signs what a caller reads instead of the user part.
 """
 
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
-from benchmarks.catalogue import catalogue
 from pydantic import JsonValue
 
 from planwarden.agent.core import prompts
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import ToolFacts
-from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.runtime.transaction_builder import choose_tools
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT
-from tests.kit import Json, Registry, apply, ev, model_step, parse_plan, plan, requirement, tool_step
+from tests.kit import Json, Registry, Tool, apply, define, ev, model_step, parse_plan, plan, requirement, tool_step
 
 FOLDER = Path(__file__).parent
+VERBS = {
+    "search": "Search for {}s in the {} by words, state or date.",
+    "get": "Read one {} of the {} with all its fields.",
+}
 GOAL = "Remind every customer whose invoice is overdue.\nAsk me once."
 _TEXT: JsonValue = {"type": "string"}
 SEND = ToolDefinition(
@@ -45,9 +50,26 @@ PLAN = plan(
 INVOICES: JsonValue = {"invoices": [{"number": "7", "customer": "Alder", "amount": 1200}]}
 
 
+def make_tools() -> Iterator[Tool]:
+    """Yield 252 tools that only read, such as `crm_get_contact`, `crm_get_company` and `helpdesk_get_ticket`."""
+    services: dict[str, list[str]] = tomllib.loads((FOLDER / "catalogue.toml").read_text(encoding="utf-8"))
+    arguments = ("id", "fields", "filter", "since", "limit", "dry_run")
+    schema: Json = {"type": "object", "properties": dict.fromkeys(arguments, _TEXT), "required": ["id"]}
+    for (verb, text), number, (service, (title, *objects)) in product(VERBS.items(), range(6), services.items()):
+        name, description = f"{service}_{verb}_{objects[number]}", text.format(objects[number].replace("_", " "), title)
+        definition = ToolDefinition(
+            name=name, description=description, input_schema=schema, capabilities=(service,), risk="read"
+        )
+        yield Tool(define(definition), do_nothing)
+
+
+async def do_nothing(arguments: Json, context: CallContext) -> None:
+    """Stand for what a tool does; no tool is called here."""
+
+
 def plan_over(count: int, *, refused: bool = False) -> prompts.Prompt:
     few = [DISPLAY_CONFIRMATION, REQUEST_INPUT]
-    registry = Registry([*few, *catalogue(count - len(few))])
+    registry = Registry([*few, *islice(make_tools(), count - len(few))])
     execution = _start()
     if refused:
         execution = apply(execution, ev.PlanRefused(code="invalid_plan", message="step 'a' has no description"), 2.0)
