@@ -1,21 +1,24 @@
 """Takes the pictures in docs: `python -m dev.pictures NAME...`, as `make screenshots` and `make pictures` do."""
 
 import sys
-from importlib import import_module
 
-from tests.support.browser import find_chromium
+import anyio
+from tests.support.browser import find_chromium, launch_browser
 from tests.support.paths import DOCS
 
+from dev.pictures import app, guard, hosts, inbox
 
-def main() -> int:
-    """Take the pictures of each module that is named."""
-    if not (browser := find_chromium()):
-        print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
-        return 1
-    for name in sys.argv[1:]:
-        import_module(f"dev.pictures.{name}").take(browser, DOCS / "images")
-    return 0
+TAKE = {"inbox": inbox.take, "app": app.take, "hosts": hosts.take, "guard": guard.take}
+
+
+async def main(path: str, names: list[str]) -> None:
+    """Take the pictures of each that is named, in one browser."""
+    async with launch_browser(path) as browser:
+        for name in names:
+            await TAKE[name](browser, DOCS / "images")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if not (chromium := find_chromium()):
+        sys.exit("there is no Chromium on this machine; `apt-get install chromium` brings one")
+    anyio.run(main, chromium, sys.argv[1:])

@@ -2,18 +2,21 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-import anyio
 from mcp import Client
 from mcp.types import Implementation
 from tests.clients.scenes import LETTER
 from tests.server.mcp.support import served
-from tests.support.browser import APPS, HostPage, launch_browser, open_view
+from tests.support.browser import APPS, HostPage, open_view
 from tests.support.scene import build_office_tools
 from tests.support.wardens import Ledger, plan, tool_step
 
 import planwarden
 from dev.pictures.camera import save
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 WIDTH = 720
 FIND = tool_step("find", "list_overdue", {"days": 30}, description="Find what is overdue")
@@ -47,18 +50,13 @@ async def _shoot(drawn: HostPage, path: Path) -> None:
     save(await drawn.page.locator("iframe").screenshot(), path)
 
 
-def take(browser_path: str, folder: Path) -> None:
+async def take(browser: "Browser", folder: Path) -> None:
     """Take the pictures of both questions, and of what follows an approval."""
-    anyio.run(_take, browser_path, folder)
-
-
-async def _take(browser_path: str, folder: Path) -> None:
     tools = [*build_office_tools(Ledger()), list_overdue, send_reminders]
     with TemporaryDirectory() as home:
         async with (
             served(Path(home), tools=tools) as found,
             Client(found.server, extensions=APPS, client_info=Implementation(name="An assistant", version="1")) as host,
-            launch_browser(browser_path) as browser,
         ):
             # The address at which a person's inbox stays.
             found.warden.service.inbox_url = "http://localhost:8766/inbox"

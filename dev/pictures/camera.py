@@ -2,17 +2,32 @@
 
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from PIL import Image
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Browser, Page
 
 SIZES = {"desktop": (1120, 820), "phone": (390, 844)}
 MARGIN = 16
 """Pixels below what a picture ends with."""
 COLORS = 256
+
+
+async def open_page(browser: "Browser", size: str, scheme: Literal["light", "dark"]) -> "Page":
+    """Open a window of one of `SIZES` in a context of its own."""
+    width, height = SIZES[size]
+    is_phone = size == "phone"
+    context = await browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,
+        device_scale_factor=2 if is_phone else 1,
+        is_mobile=is_phone,
+        has_touch=is_phone,
+        timezone_id="Europe/Berlin",
+    )
+    return await context.new_page()
 
 
 async def shoot(page: "Page", path: Path, until: str | None = None) -> None:

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -20,13 +21,16 @@ from tests.clients.guard.stage import GuardStage
 from tests.clients.hosts import CLAUDE_CODE, Session, claude_code_env, count_results, serve_provider
 from tests.clients.stage import WIDE
 from tests.server.cli.support import start_on_terminal
-from tests.support.browser import launch_browser, log_in
+from tests.support.browser import log_in
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.wires import KEY
 from tests.support.screen import Screen, run_on_screen
 
-from dev.pictures.camera import SIZES, shoot
+from dev.pictures.camera import open_page, shoot
 from dev.pictures.hosts import draw
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 HOST = HOSTS[0]
 PROMPT = "Free some space: delete everything that was built."
@@ -73,8 +77,6 @@ async def show_sent_back(stage: GuardStage) -> str:
     change = {"file_path": str(stage.project / "src" / "price.py"), "content": "DISCOUNT = 0.1\n"}
 
     def answer(request: ModelRequest) -> ModelReply:
-        if HOST.shell not in request.tools:
-            return ModelReply(text="Shop")
         if not count_results(HOST.wire, request):
             return ModelReply(calls=(("Write", change),))
         if "Not done" not in str(request.body):
@@ -90,8 +92,6 @@ async def show_blocked(stage: GuardStage) -> str:
     """Returns the screen of Claude Code after the call was blocked, as an HTML document."""
 
     def answer(request: ModelRequest) -> ModelReply:
-        if HOST.shell not in request.tools:
-            return ModelReply(text="Shop")
         if count_results(HOST.wire, request):
             return ModelReply(text=SAID)
         return ModelReply(calls=(build_call(HOST, COMMAND),))
@@ -106,7 +106,11 @@ async def _show(stage: GuardStage, answer: Callable[[ModelRequest], ModelReply],
         with run_on_screen(session.command, cwd=stage.project, env=build_env(stage, session), lines=LINES) as screen:
             return _see(screen, prompt, end)
 
-    async with serve_provider(HOST.wire, answer) as double:
+    def answer_host(request: ModelRequest) -> ModelReply:
+        # The host first asks for a title of the session, without tools.
+        return answer(request) if HOST.shell in request.tools else ModelReply(text="Shop")
+
+    async with serve_provider(HOST.wire, answer_host) as double:
         words = ["--model", "sonnet", "--permission-mode", "default"]
         session = Session([*CLAUDE_CODE.binary("claude"), *words], claude_code_env(double.url))
         return await anyio.to_thread.run_sync(watch, session)
@@ -124,33 +128,30 @@ def _see(screen: Screen, prompt: str, end: str) -> str:
     return screen.render_page(f"Claude Code {CLAUDE_CODE.version}", since=prompt[:20])
 
 
-async def draw_question(stage: GuardStage, browser_path: str, folder: Path) -> None:
+async def draw_question(stage: GuardStage, browser: "Browser", folder: Path) -> None:
     """Takes the picture of the question in the inbox."""
     [question] = stage.list_questions()
     terminal = start_on_terminal(stage.cli, "inbox", "--no-open", "--as", "ann", columns=WIDE)
     try:
         await anyio.to_thread.run_sync(lambda: (terminal.expect("code="), terminal.expect("\n")))
         link = re.findall(r"http://\S+code=\S+", terminal.text)[0]
-        async with launch_browser(browser_path) as browser:
-            width, height = SIZES["desktop"]
-            context = await browser.new_context(viewport={"width": width, "height": height}, color_scheme="light")
-            page = await context.new_page()
-            await log_in(page, link)
-            await page.goto(f"{link.partition('/inbox')[0]}/inbox/suspensions/{question['suspensionId']}")
-            await shoot(page, folder / "guard-question.png", "form.decide")
+        page = await open_page(browser, "desktop", "light")
+        await log_in(page, link)
+        await page.goto(f"{link.partition('/inbox')[0]}/inbox/suspensions/{question['suspensionId']}")
+        await shoot(page, folder / "guard-question.png", "form.decide")
     finally:
         terminal.close()
 
 
-def take(browser_path: str, folder: Path) -> None:
+async def take(browser: "Browser", folder: Path) -> None:
     """Take the pictures of a call that was blocked, of its question, and of a stop that was refused."""
     place = Path(tempfile.mkdtemp(prefix="guard-"))
     stage = GuardStage(place)
     try:
         prepare(stage)
-        anyio.run(draw, {"guard-claude-code": anyio.run(show_blocked, stage)}, browser_path, folder)
-        anyio.run(draw_question, stage, browser_path, folder)
-        anyio.run(draw, {"done-claude-code": anyio.run(show_sent_back, stage)}, browser_path, folder)
+        await draw({"guard-claude-code": await show_blocked(stage)}, browser, folder)
+        await draw_question(stage, browser, folder)
+        await draw({"done-claude-code": await show_sent_back(stage)}, browser, folder)
     finally:
         end_processes(place)
         shutil.rmtree(place, ignore_errors=True)

@@ -8,19 +8,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
+import anyio.to_thread
 from tests.clients.app_host import find_view, open_app, run_app_host, run_to_question
 from tests.clients.installed import Unavailable
 from tests.clients.scenes import HOSTS, REMIND, SCENES, TOOLS
 from tests.clients.stage import Stage
 from tests.server.cli.support import clean_environment, command_line
-from tests.support.browser import launch_browser
+from tests.support.browser import find_chromium
 from tests.support.screen import Screen, run_on_screen
 
 from dev.pictures.camera import save
 
 if TYPE_CHECKING:
-    from playwright.async_api import ViewportSize
+    from playwright.async_api import Browser, ViewportSize
 
 DEMO_COLUMNS, DEMO_LINES = 108, 60
 APP_SIZE: "ViewportSize" = {"width": 1280, "height": 1180}
@@ -59,23 +59,24 @@ def demo() -> dict[str, str]:
             return {"demo": screen.render_page("make demo")}
 
 
-async def draw(pages: dict[str, str], browser_path: str, folder: Path) -> None:
+async def draw(pages: dict[str, str], browser: "Browser", folder: Path) -> None:
     """Writes one PNG for each document."""
-    async with launch_browser(browser_path) as browser:
-        context = await browser.new_context(device_scale_factor=SCALE, viewport={"width": 1000, "height": 800})
-        page = await context.new_page()
-        for name, document in pages.items():
-            await page.set_content(document)
-            save(await page.locator("main").screenshot(omit_background=True), folder / f"{name}.png")
+    context = await browser.new_context(device_scale_factor=SCALE, viewport={"width": 1000, "height": 800})
+    page = await context.new_page()
+    for name, document in pages.items():
+        await page.set_content(document)
+        save(await page.locator("main").screenshot(omit_background=True), folder / f"{name}.png")
 
 
-async def draw_app(browser_path: str, folder: Path) -> None:
+async def draw_app(folder: Path) -> None:
     """Takes the pictures of the MCP App in the Inspector's page."""
+    chromium = find_chromium()
+    assert chromium is not None
     with tempfile.TemporaryDirectory() as place:
         stage = Stage(Path(place), tools=TOOLS, kills=False)
         thread_id = run_to_question(stage, REMIND)
         with run_app_host(stage) as host:
-            async with open_app(host, browser_path, "get_execution", {"threadId": thread_id}) as page:
+            async with open_app(host, chromium, "get_execution", {"threadId": thread_id}) as page:
                 await page.set_viewport_size(APP_SIZE)
                 view = await find_view(page)
                 await view.wait_for_selector("#drawing svg")
@@ -86,10 +87,11 @@ async def draw_app(browser_path: str, folder: Path) -> None:
                 save(await page.screenshot(), folder / "host-inspector-app-approved.png")
 
 
-def take(browser_path: str, folder: Path) -> None:
+async def take(browser: "Browser", folder: Path) -> None:
     """Take the pictures of everything that can be run here."""
-    anyio.run(draw, demo() | hosts(), browser_path, folder)
+    await draw(await anyio.to_thread.run_sync(demo), browser, folder)
+    await draw(await anyio.to_thread.run_sync(hosts), browser, folder)
     try:
-        anyio.run(draw_app, browser_path, folder)
+        await draw_app(folder)
     except Unavailable as error:
         print(f"the MCP Inspector: {error}", file=sys.stderr)

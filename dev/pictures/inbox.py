@@ -5,16 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import anyio
-from tests.support.browser import launch_browser, log_in
+from tests.support.browser import log_in
 
-from dev.pictures.camera import SIZES, shoot
+from dev.pictures.camera import open_page, shoot
 from dev.pictures.office import Office, call_through_gates, open_office
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
-
-Scheme = Literal["light", "dark"]
 
 
 @dataclass
@@ -27,6 +24,11 @@ class Camera:
 
     async def open(self, name: str) -> None:
         await self.page.goto(f"{self.office.scene.url}{self.office.paths[name]}")
+
+    async def take(self, page: str, name: str, until: str | None = None) -> None:
+        """Open one page and take it."""
+        await self.open(page)
+        await self.shoot(name, until)
 
     async def shoot(self, name: str, until: str | None = None, of: str = "inbox") -> None:
         await shoot(self.page, self.folder / f"{of}-{name}.png", until)
@@ -45,7 +47,7 @@ async def take_light(camera: Camera) -> None:
         ("outcome", "outcome", "article.card"),
         ("plan", "plan-light", "section.actions"),
     ):
-        await take_one(camera, name, picture, until)
+        await camera.take(name, picture, until)
     await camera.open("rows")
     await page.uncheck("#row-1 input[name=row]")
     await camera.shoot("rows", "form:has(.rows)")
@@ -87,43 +89,19 @@ async def _keep_a_schedule(camera: Camera) -> None:
     await camera.shoot("saved-plan", ".beside form")
 
 
-async def take_one(camera: Camera, page: str, name: str, until: str | None = None) -> None:
-    """Open one page and take it."""
-    await camera.open(page)
-    await camera.shoot(name, until)
-
-
-LOOKS: tuple[tuple[str, Scheme, Callable[[Camera], Awaitable[None]]], ...] = (
-    ("desktop", "dark", lambda camera: take_one(camera, "plan", "plan-dark", "section.actions")),
-    ("phone", "light", lambda camera: take_one(camera, "plan", "plan-phone")),
-    ("phone", "dark", lambda camera: take_one(camera, "delete", "question-phone")),
+LOOKS: tuple[tuple[str, Literal["light", "dark"], Callable[[Camera], Awaitable[None]]], ...] = (
+    ("desktop", "dark", lambda camera: camera.take("plan", "plan-dark", "section.actions")),
+    ("phone", "light", lambda camera: camera.take("plan", "plan-phone")),
+    ("phone", "dark", lambda camera: camera.take("delete", "question-phone")),
     # The last one, because it changes what the pages show.
     ("desktop", "light", take_light),
 )
 
 
-async def _open_page(browser: "Browser", size: str, scheme: Scheme) -> "Page":
-    width, height = SIZES[size]
-    is_phone = size == "phone"
-    context = await browser.new_context(
-        viewport={"width": width, "height": height},
-        color_scheme=scheme,
-        device_scale_factor=2 if is_phone else 1,
-        is_mobile=is_phone,
-        has_touch=is_phone,
-        timezone_id="Europe/Berlin",
-    )
-    return await context.new_page()
-
-
-def take(browser_path: str, folder: Path) -> None:
+async def take(browser: "Browser", folder: Path) -> None:
     """Take the pictures of every look."""
-    anyio.run(_take, browser_path, folder)
-
-
-async def _take(browser_path: str, folder: Path) -> None:
-    async with open_office() as office, launch_browser(browser_path) as browser:
+    async with open_office() as office:
         for size, scheme, take_look in LOOKS:
-            page = await _open_page(browser, size, scheme)
+            page = await open_page(browser, size, scheme)
             await log_in(page, await office.scene.make_link())
             await take_look(Camera(page, office, folder))

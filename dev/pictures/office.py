@@ -1,12 +1,12 @@
 """An office with runs in every state, for the pictures of the inbox: questions, decisions, failures, saved plans."""
 
+import shutil
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import anyio
 from pydantic import JsonValue
 from tests.kit import decide, start_as
 from tests.support.scene import CLEAN_UP, DEPLOY, HOSTILE, LETTER, PAY, InboxScene, call_through_gate, open_scene
@@ -18,62 +18,6 @@ from planwarden.agent.core.execution.requester import Requester
 
 ANN = Authority(assurance="human", channel="inbox", principal="ann")
 WAIT_S = 60
-REMIND = """
-title: Remind overdue customers
-description: Finds customers whose invoices are overdue, and writes to each of them once a person agrees.
-inputs:
-  properties:
-    days: {type: integer, default: 30, minimum: 1, description: Overdue for so many days}
-    subject: {type: string, default: A friendly reminder}
-todoList:
-  - id: find
-    description: Find customers whose invoices are overdue
-    toolCalls: [{toolName: list_overdue, arguments: {days: {$from: inputs, pointer: /days}}}]
-  - id: remind
-    description: Write to each of them
-    forEach: {$from: find, pointer: /customers}
-    toolCalls:
-      - toolName: send_mail
-        arguments:
-          to: {$from: item, pointer: /mail}
-          subject: {$from: inputs, pointer: /subject}
-          body:
-            $text: "Dear {name}, {due} EUR are overdue."
-            with: {name: {$from: item, pointer: /name}, due: {$from: item, pointer: /due}}
-"""
-WELCOME = """
-title: Welcome a customer
-description: Looks whether the customer is new, and writes a first letter once a person agrees.
-inputs:
-  properties:
-    customer: {type: string, description: Name of the customer}
-    mail: {type: string, description: Where the letter goes}
-    tone: {type: string, enum: [formal, friendly], default: friendly}
-  required: [customer, mail]
-todoList:
-  - id: look
-    description: Look whether the customer is known
-    toolCalls: [{toolName: crm_find, arguments: {older_than_days: 1}}]
-  - id: write
-    description: Write the first letter
-    toolCalls:
-      - toolName: send_mail
-        arguments:
-          to: {$from: inputs, pointer: /mail}
-          subject: {$text: "Welcome, {name}", with: {name: {$from: inputs, pointer: /customer}}}
-          body: {$text: "A {tone} welcome.", with: {tone: {$from: inputs, pointer: /tone}}}
-"""
-CLEAN = """
-title: Clean the CRM
-description: Deletes records that nobody has touched for a while, once a person agrees.
-todoList:
-  - id: find
-    description: Find stale records
-    toolCalls: [{toolName: crm_find, arguments: {older_than_days: 400}}]
-  - id: delete
-    description: Delete them
-    toolCalls: [{toolName: crm_delete, arguments: {ids: {$from: find, pointer: /ids}}}]
-"""
 IDS: JsonValue = {"$from": "find", "pointer": "/ids"}
 CLOSING = (
     tool_step("find", "crm_find", {"older_than_days": 400}, description="Find accounts that are idle"),
@@ -118,10 +62,7 @@ async def open_office() -> AsyncGenerator[Office]:
     """Runs the inbox while the block runs."""
     with TemporaryDirectory(prefix="planwarden-") as folder:
         home = Path(folder, ".planwarden")
-        for name, text in {"remind": REMIND, "clean": CLEAN, "welcome": WELCOME}.items():
-            path = anyio.Path(home, "plans", f"{name}.yaml")
-            await path.parent.mkdir(parents=True, exist_ok=True)
-            await path.write_text(text, encoding="utf-8")
+        shutil.copytree(Path(__file__).with_name("plans"), home / "plans")
         async with open_scene([post_letter, list_overdue], home=home) as scene:
             office = Office(scene, {})
             await _fill(office)
@@ -152,8 +93,7 @@ async def _fill(office: Office) -> None:
     await _answer(office, rejected, approved=False, reason="They have logged in yesterday")
     failed = await _run(office, *CLOSING, goal="Close the accounts of last year", host="Claude Code")
     await _answer(office, failed)
-    paths["outcome"] = f"/suspensions/{await _ask_next(office, failed)}"
-    await _answer(office, failed)
+    paths["outcome"] = f"/suspensions/{await _answer(office, failed)}"
     paths["grant"] = f"{paths['pay']}/grant"
     ids = [paths[name].rpartition("/")[2] for name in ("delete", "pay", "hostile")]
     paths["review"] = f"/review?{'&'.join(f'id={found}' for found in ids)}"
@@ -178,14 +118,10 @@ async def _run(office: Office, *steps: Mapping[str, JsonValue], goal: str | None
     return await start_as(office.scene.warden.service, plan(*map(dict, steps)), requester, goal=goal)
 
 
-async def _ask_next(office: Office, run: planwarden.Execution) -> str:
-    """The id of the question for which the run waits."""
-    return (await office.scene.warden.get_execution(run.thread_id)).suspensions[0].suspension_id
-
-
 async def _answer(
     office: Office, run: planwarden.Execution, *, approved: bool = True, reason: str | None = None
-) -> None:
-    decision = Decision(approved=approved, reason=reason)
-    now = await office.scene.warden.get_execution(run.thread_id)
-    await decide(office.scene.warden, now.suspensions[0], decision, ANN)
+) -> str:
+    """Decide the question for which the run waits, and return its id."""
+    question = (await office.scene.warden.get_execution(run.thread_id)).suspensions[0]
+    await decide(office.scene.warden, question, Decision(approved=approved, reason=reason), ANN)
+    return question.suspension_id
