@@ -212,7 +212,7 @@ def compare(folder: Path, tree: Path, rounds: int) -> Iterator[str]:
             (median(seconds), min(seconds)) for seconds in (other, here.samples[mode])
         )
         yield (
-            f"{mode}: {before * 1000:.2f} -> {now * 1000:.2f} ms, {now / before:.2f} x "
+            f"{mode.removesuffix('_seconds')}: {before * 1000:.2f} -> {now * 1000:.2f} ms, {now / before:.2f} x "
             f"(fastest {fastest / fastest_before:.2f} x)"
         )
 

@@ -32,14 +32,14 @@ def run_and_be_killed(shown: Transcript) -> None:
         wait_for_question(screen, 2)
         screen.press("y", "enter")
         wait_for_question(screen, 3)
-        stop_git_server(shown)
+        signal_git_server(shown, signal.SIGSTOP)
         screen.press("y", "enter")
         screen.expect("→ running")
         screen.process.kill()
         screen.process.wait()
 
     shown.run_on_terminal("run", "run", PLAN_NAME, *INPUT, person=person)
-    end_git_server(shown)
+    signal_git_server(shown, signal.SIGKILL)
     expect(shown.place.list_notes("inbox") == ["budget.md"], "the note that was left out stays", shown)
     expect(count_commits(shown) == 1, "nothing was committed", shown)
 
@@ -57,9 +57,6 @@ def retry(shown: Transcript) -> None:
 
     shown.run_on_terminal("retry", "retry", thread[:6], person=person)
     expect(count_commits(shown) == 2, "it was committed once", shown)
-    shown.add(
-        "retried", "$ git -C ~/notes show --stat --format=%s\n" + shown.place.run_git("show", "--stat", "--format=%s")
-    )
 
 
 def run_from_python(shown: Transcript) -> None:
@@ -67,7 +64,6 @@ def run_from_python(shown: Transcript) -> None:
     for _ in range(2):
         done = shown.run_program([sys.executable, "-c", read_block("python")])
         expect(done.returncode == 0, "the program ends well", shown, done.stdout)
-        shown.add("python", f"$ python archive.py\n{done.stdout}")
     expect(count_commits(shown) == 3, "the second run of the program did nothing", shown)
 
 
@@ -113,20 +109,11 @@ def wait_for_end(screen: Screen) -> None:
         raise WentWrong(screen.text)
 
 
-def stop_git_server(shown: Transcript) -> None:
-    """Keeps the server from answering, so that the kill finds a call under way."""
-    for process_id in find_git_server(shown):
-        os.kill(process_id, signal.SIGSTOP)
-
-
-def end_git_server(shown: Transcript) -> None:
-    for process_id in find_git_server(shown):
+def signal_git_server(shown: Transcript, number: signal.Signals) -> None:
+    """Stops the server, so that the kill finds a call under way, or ends it afterwards."""
+    for process_id in find_processes(shown.place.folder, b"mcp-server-git"):
         with suppress(ProcessLookupError):
-            os.kill(process_id, signal.SIGKILL)
-
-
-def find_git_server(shown: Transcript) -> list[int]:
-    return [*find_processes(shown.place.folder, b"mcp-server-git")]
+            os.kill(process_id, number)
 
 
 def count_commits(shown: Transcript) -> int:
