@@ -7,7 +7,6 @@ database is that of all of its processes, as Linux counts it, so that a busy mac
 import os
 import pickle
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,16 +17,12 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-import planwarden
 from benchmarks.harness import Child
-from benchmarks.planwarden_side import Planwarden
-from benchmarks.side import FUNCTIONS
-from planwarden import Warden
+from benchmarks.planwarden_postgres import open_side
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Append, Lease
 from planwarden.storage.postgres.connection import Connection, connect
 from planwarden.storage.postgres.control_connection import send_hint
-from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.postgres.writer import PostgresTransaction
 from planwarden.storage.sql.append import PreparedAppend, prepare, write_appends
 
@@ -80,25 +75,19 @@ class Costs:
 
 async def record(url: str) -> Recording:
     """Run the job once and record its appends."""
-    store = PostgresStore.open(url)
     appends: list[PreparedAppend] = []
-    original = store.append
+    async with open_side("both", url) as side:
+        store = side.warden.service.store
+        original = store.append
 
-    async def write(append: Append) -> Lease | None:
-        appends.append(prepare(append))
-        return await original(append)
+        async def write(append: Append) -> Lease | None:
+            appends.append(prepare(append))
+            return await original(append)
 
-    store.append = write
-    tools = list(map(planwarden.tool(risk="read", effect="effect"), FUNCTIONS))
-    with tempfile.TemporaryDirectory(prefix="planwarden-") as home:
-        try:
-            async with Warden(home=Path(home), tools=tools, store=store) as warden:
-                side = Planwarden(warden)
-                thread_id, suspension_id = await side.suspend_one()
-                execution_id = (await warden.get_execution(thread_id)).execution_id
-                await side.resume_one(thread_id, suspension_id)
-        finally:
-            await store.close()
+        store.append = write
+        thread_id, suspension_id = await side.suspend_one()
+        execution_id = (await side.warden.get_execution(thread_id)).execution_id
+        await side.resume_one(thread_id, suspension_id)
     start = appends[0].append.start
     plan = [] if start is None or start.plan is None else [start.plan]
     return Recording(appends, [execution_id, thread_id, suspension_id, *plan])

@@ -11,7 +11,6 @@ import json
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +49,13 @@ async def draft_reminder(customer: str, invoice: str, tone: str = "friendly") ->
     return {"draft": f"d-{customer.lower()}", "subject": f"Reminder: invoice {invoice}", "state": "kept"}
 
 
-@dataclass(frozen=True)
-class Message:
-    """One call and its answer, in bytes."""
-
-    tool: str
-    about: str
-    sent: int
-    structured: int
-    text: int
-
-
 class Conversation:
     """Calls tools as a model does, and counts until the execution is over."""
 
     def __init__(self, way: str, steps: int, client: Client) -> None:
         self.way, self.steps, self._client = way, steps, client
-        self.messages: list[Message] = []
+        self.messages: list[Document] = []
+        """Each call and its answer: tool, what it is about, and bytes sent and read in both forms."""
 
     async def call(self, tool: str, about: str, arguments: Document) -> Document:
         """Return the structured content of the answer."""
@@ -75,23 +64,26 @@ class Conversation:
         if result.is_error or not isinstance(block, TextContent):
             raise RuntimeError(f"{tool} was refused: {result.content}")
         document: Document = result.structured_content
-        sizes = measure_json(arguments), measure_json(document), len(block.text.encode())
-        self.messages.append(Message(tool, about, *sizes))
+        sizes = {
+            "sent": measure_json(arguments),
+            "structured": measure_json(document),
+            "text": len(block.text.encode()),
+        }
+        self.messages.append({"tool": tool, "about": about, **sizes})
         return document
 
     @property
     def sizes(self) -> dict[str, int]:
         """The bytes sent, and sent and read in each form; the two forms say the same."""
         sent, structured, text = (
-            sum(getattr(message, key) for message in self.messages) for key in ("sent", "structured", "text")
+            sum(message[key] for message in self.messages) for key in ("sent", "structured", "text")
         )
         return {"sent": sent, "structured": sent + structured, "text": sent + text, "both": sent + structured + text}
 
     def to_json(self) -> Document:
         """Return it as it is in results/tokens.json."""
         limit = LIMITS[self.steps] if self.way == "run_goal" else None
-        messages = [asdict(message) for message in self.messages]
-        return {"way": self.way, "steps": self.steps, "limit": limit, **self.sizes, "messages": messages}
+        return {"way": self.way, "steps": self.steps, "limit": limit, **self.sizes, "messages": self.messages}
 
 
 def list_steps(count: int) -> dict[str, tuple[str, Document]]:

@@ -71,19 +71,13 @@ def _signature(name: str, target: Callable[..., object]) -> str:
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     given = [*node.args.posonlyargs, *node.args.args]
     defaults = [*[None] * (len(given) - len(node.args.defaults)), *node.args.defaults]
-    pieces = [
-        _spelled(argument, default)
-        for argument, default in zip(given, defaults, strict=True)
-        if argument in node.args.args and argument.arg != "self"
-    ]
-    if node.args.kwonlyargs and pieces:
-        pieces.append("*")
-    pieces.extend(_spelled(*pair) for pair in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True))
+    pairs = list(zip(given, defaults, strict=True))[len(node.args.posonlyargs) :]
+    pieces = [_spelled(*pair) for pair in pairs if pair[0].arg != "self"]
+    named = [_spelled(*pair) for pair in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+    inside = "".join(f"    {piece},\n" for piece in (*pieces, *(["*"] if pieces and named else []), *named))
     result = "" if node.returns is None else _type(node.returns).strip('"')
-    inside = "".join(f"    {piece},\n" for piece in pieces)
-    return (f"{name}(\n{inside})" if inside else f"{name}()") + (
-        f"  # -> {result}" if result not in ("", "None", "Any") else ""
-    )
+    shown = f"{name}(\n{inside})" if inside else f"{name}()"
+    return shown if result in ("", "None", "Any") else f"{shown}  # -> {result}"
 
 
 def _spelled(argument: ast.arg, default: ast.expr | None) -> str:
