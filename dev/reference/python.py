@@ -15,22 +15,6 @@ from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTim
 
 STRUCTS = (Decision, Suspend, CallContext)
 """Those that programs make or get."""
-VERBS = (
-    "run_goal",
-    "create_plan",
-    "execute_plan",
-    "run_plan",
-    "plans",
-    "retry",
-    "ask_person",
-    "get_execution",
-    "list_suspensions",
-    "submit_answer",
-    "resume_execution",
-    "cancel_execution",
-    "search_tools",
-    "get_tool_schemas",
-)
 
 
 def everything() -> str:
@@ -45,11 +29,12 @@ def opening() -> str:
 
 
 def verbs() -> str:
-    """A section for each verb."""
+    """A section for each verb, in the order of the class."""
+    methods = {name: method for name, method in vars(planwarden.Warden).items() if inspect.iscoroutinefunction(method)}
     return "\n\n".join(
-        f"### {name}\n\n```python\n{_signature(f'await warden.{name}', getattr(planwarden.Warden, name))}\n```\n\n"
-        + _prose(getattr(planwarden.Warden, name))
-        for name in VERBS
+        f"### {name}\n\n```python\n{_signature(f'await warden.{name}', method)}\n```\n\n{_prose(method)}"
+        for name, method in methods.items()
+        if not name.startswith("_")
     )
 
 

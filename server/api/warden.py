@@ -261,36 +261,6 @@ class Warden:
         """Return the usable saved plans by name; `planwarden doctor` names the files that cannot be used."""
         return await self.service.plans()
 
-    async def ask_person(
-        self,
-        message: str,
-        *,
-        details: JsonValue = None,
-        form: Mapping[str, JsonValue] | None = None,
-        addressee: str | None = None,
-        key: str | None = None,
-        wait_seconds: float | None = None,
-        principal: str = LOCAL,
-    ) -> Execution:
-        """Ask a person, durably and without a plan; return the execution after the answer or after `wait_seconds`.
-
-        `form` is a JSON Schema of an object: with it, the answer is under `content` in the result of the only step;
-        without it, the person approves or rejects. The question shows the `details` and names the `addressee`, but
-        anybody who may decide can answer it. A `key` works as in `run_goal`.
-
-        Raises:
-            InvalidArguments: a text is empty, or the form, the key or an option is not usable.
-            LimitExceeded: the message, the details or the form are too large.
-            KeyConflict: the key started something else; the details name it.
-        """
-        check_wait(wait_seconds)
-        service, start = self.service, StartOptions(requester=Requester(principal), key=key)
-        execution = await service.ask_person(
-            message, start, details=details, form=copy_mapping(form, "form"), addressee=addressee
-        )
-        seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
-        return service.build_view(await service.wait_until_finished(execution, seconds))
-
     async def retry(
         self,
         thread_id: str,
@@ -322,6 +292,36 @@ class Warden:
         start = StartOptions(requester=Requester(principal), key=key, inputs=copy_mapping(inputs, "inputs"))
         execution = await self.service.retry(thread_id, start, from_step=from_step, plan=copy_mapping(plan, "plan"))
         return await self._wait(execution, wait_seconds)
+
+    async def ask_person(
+        self,
+        message: str,
+        *,
+        details: JsonValue = None,
+        form: Mapping[str, JsonValue] | None = None,
+        addressee: str | None = None,
+        key: str | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> Execution:
+        """Ask a person, durably and without a plan; return the execution after the answer or after `wait_seconds`.
+
+        `form` is a JSON Schema of an object: with it, the answer is under `content` in the result of the only step;
+        without it, the person approves or rejects. The question shows the `details` and names the `addressee`, but
+        anybody who may decide can answer it. A `key` works as in `run_goal`.
+
+        Raises:
+            InvalidArguments: a text is empty, or the form, the key or an option is not usable.
+            LimitExceeded: the message, the details or the form are too large.
+            KeyConflict: the key started something else; the details name it.
+        """
+        check_wait(wait_seconds)
+        service, start = self.service, StartOptions(requester=Requester(principal), key=key)
+        execution = await service.ask_person(
+            message, start, details=details, form=copy_mapping(form, "form"), addressee=addressee
+        )
+        seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
+        return service.build_view(await service.wait_until_finished(execution, seconds))
 
     async def get_execution(
         self,
