@@ -140,8 +140,8 @@ _CODE_NAMES = (
     r"|format|source|markup|xml|yaml|json|schema|glob)s?$"
 )
 _CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^[^\S\n]*(?:import|def|return|echo|export|SELECT)\b"
-_PROSE_NAMES = r"(?i)(?:^|_)(?:body|message|subject|e?mail|action|comment|greeting)$"
-"""Names of arguments whose text is for people: markup in such text does not count as code."""
+_PROSE_NAMES = r"(?i)(?:^|_)(?:body|message|subject|e?mail|action|comment|greeting|text|title|note)$"
+"""Names of arguments whose text is for people: markup in such text does not count as code, and no capital begins it."""
 _MARKUP = r"(?i)</?(?:a|b|body|br|div|em|h[1-6]|html|i|img|li|ol|p|span|strong|table|t[dhr]|u|ul)\b[^<>{}]*>"
 _URL = r"\b[a-z][a-z\d+.-]{0,30}://\S+"
 _GREETING = r"(?i)(?:dear|hello|hi)\b"
@@ -197,7 +197,7 @@ def _find_in(name: str, text: str, goal: _Given) -> str | None:
         matches += [(pattern, match.group()) for match in re.finditer(pattern.pattern, rest)]
         rest = re.sub(pattern.pattern, "", rest)
     is_code = may_be_code or re.search(_CODE, rest) is not None
-    is_sentence = not is_code and _is_sentence(text, rest)
+    is_sentence = not is_code and _is_sentence(name, text, rest)
     matches = [
         (pattern, words)
         for pattern, words in matches
@@ -214,13 +214,14 @@ def _find_in(name: str, text: str, goal: _Given) -> str | None:
     return says.format(f"{noun} {', '.join(names[:MAX_NAMED])}{more}")
 
 
-def _is_sentence(text: str, rest: str) -> bool:
-    """Return whether the text is for people; `rest` is the text without its placeholders."""
-    if re.match(_SENTENCE, text) is None:
+def _is_sentence(name: str, text: str, rest: str) -> bool:
+    """Return whether the text of an argument is for people; `rest` is the text without its placeholders."""
+    is_prose = re.search(_PROSE_NAMES, name) is not None and re.search(r"\s", text) is not None
+    if not is_prose and re.match(_SENTENCE, text) is None:
         return False
     if re.match(_GREETING, text):
         return True
-    return text[:1].isupper() and re.search(_NO_SENTENCE, re.sub(_ORDINARY, " ", rest)) is None
+    return (is_prose or text[:1].isupper()) and re.search(_NO_SENTENCE, re.sub(_ORDINARY, " ", rest)) is None
 
 
 def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:

@@ -127,6 +127,8 @@ PLACEHOLDERS = (
     "Dear {{find:/invoices/0}}, pay",
     "Dear {{{name}}}, pay",
     "Pay [TOTAL AMOUNT] or [XX] now",
+    "invoice {number} is overdue",
+    "\u2026 {x}",
 )
 TEXTS = (
     "Dear Ann, you owe 5 EUR.",
