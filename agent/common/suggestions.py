@@ -88,7 +88,10 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
 }
 """For each right key, what models write instead. How words are joined and capitalised does not matter."""
 INNER_KEYS: Mapping[str, tuple[str, ...]] = {
-    "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts"),
+    "options": (
+        *("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts"),
+        *("rehearse", "review"),
+    ),
     "plan": ("todoList", "steps"),
     "decision": ("approved", "modifiedArgs", "reason", "content"),
 }
@@ -120,13 +123,18 @@ def find_right_key(wrong: str, valid_keys: Iterable[str]) -> str | None:
 
 
 def describe_unknown_keys(
-    where: str, unknown: Iterable[str], valid_keys: Collection[str], absent: Collection[str] | None = None
+    where: str,
+    unknown: Iterable[str],
+    valid_keys: Collection[str],
+    absent: Collection[str] | None = None,
+    shown: Collection[str] = (),
 ) -> str:
     """Return a sentence that names the unknown keys, a right key for each (if given, one of `absent`), and all keys
-    that `where` takes."""
+    that `where` takes. `shown` are unknown keys for which the caller of this function shows the right form."""
     parts: list[str] = []
     for wrong in sorted(unknown)[:MAX_NAMES]:
         right = _find_place(wrong, valid_keys) or find_right_key(wrong, valid_keys if absent is None else absent)
+        right = None if wrong in shown else right
         parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
     return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(valid_keys)}" if valid_keys else "")
 

@@ -66,6 +66,8 @@ BINDINGS: list[tuple[Json, str]] = [
 CALLS: list[tuple[Json, str]] = [
     ({"tool": "note", "args": {"text": 1}}, '; write "toolCalls": [{"toolName": "note", "arguments": {"text": 1}}]'),
     ({"toolName": "note", "input": {}}, '; write "toolCalls": [{"toolName": "note", "arguments": {}}]'),
+    ({"action": "note", "params": {"a": 1}}, '; write "toolCalls": [{"toolName": "note", "arguments": {"a": 1}}]'),
+    ({"action": "note"}, "has no key 'action'; it takes"),
 ]
 AS_TEXT: list[tuple[Json, str]] = [
     (text(' {"$from":"find","pointer":"/ids"}'), "write the object itself instead of a text with its JSON"),
@@ -89,6 +91,11 @@ TEMPLATES: list[tuple[Json, str]] = [
 CONDITIONS: list[tuple[Json, str]] = [
     ({"when": {"value": {"$from": "find"}}}, "matches"),
     ({"when": {"$from": "find", "pointer": "/a"}}, '; write "value": {"$from": "find", "pointer": "/a"}'),
+    ({"when": {"value": {"$from": "find"}, "equals": True}}, '; write "matches": {"const": true}'),
+    (
+        {"when": {"$from": "find", "pointer": "/a", "lessThan": 5}},
+        '; write "value": {"$from": "find", "pointer": "/a"}, "matches": {"exclusiveMaximum": 5}',
+    ),
     ({"when": [when({})["when"]] * 21}, "when"),
     (when({"type": "text"}), "'matches' is not a usable JSON Schema"),
     (when({"$ref": "file:///etc/passwd"}), "'matches' has no key '$ref'"),
@@ -153,6 +160,17 @@ ATTEMPTS: list[tuple[Json, str]] = [({"retry": retry}, "retry") for retry in RET
 def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why: str) -> None:
     message = refuse(plan(FIND, {**tool_step("b", "note", {"text": "x"}), **change})).message
     assert why in message and message.isascii()
+
+
+@requirement("plans:text")
+@pytest.mark.parametrize(
+    "change",
+    [{"tool": "note", "args": {}}, {"when": {"$from": "find", "lessThan": 5}}, {"when": {"value": {}, "equals": 5}}],
+    ids=["call", "condition", "comparison"],
+)
+def test_a_refusal_that_shows_the_right_form_gives_no_other_advice(change: Json) -> None:
+    message = refuse(plan(FIND, {**tool_step("b", "note", {"text": "x"}), **change})).message
+    assert "; write " in message and "(write " not in message and "needs 'matches'" not in message
 
 
 def test_a_plan_without_a_list_of_steps_is_refused_with_the_form_of_one() -> None:

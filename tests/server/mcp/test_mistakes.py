@@ -268,6 +268,8 @@ def _list_arguments(table: Table) -> None:
     table.call("execute_plan", {"threadId": THREAD, "plan": PLAN}, *words, code="thread_busy", stage="plan")
     table.options("fast", "options must be an object", '{"waitSeconds": 10}')
     table.options({"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
+    rehearsed: Arguments = {"plan": PLAN, "rehearse": True}
+    table.call("execute_plan", rehearsed, "has no key 'rehearse' (write 'options.rehearse')")
     table.options({"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
     table.options({"rehearse": True, "review": "person"}, "options.review does not go with options.rehearse")
     table.options({"synthesize": "yes"}, "options.synthesize must be true or false")

@@ -50,6 +50,11 @@ MAX_TOLD = 20
 _LOOP_KEYS = ("maxItems", "maxConcurrent", "onItemFailure")
 _BINDING = '{"$from": "find", "pointer": "/ids"}'
 _ITEM_CALL = json.dumps(Reference(ITEM, "/email", call=0).to_json())
+_CALL_NAMES = ("tool", "toolName", "action", "function")
+"""Keys under which models write the tool of a step's only call."""
+_NAME = re.compile(r"[\w.-]+")
+_COMPARING = ("const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+"""Keywords of a condition that compare with one value."""
 _USE = "use"
 _USE_HINT = "; a step cannot contain a saved plan: write its steps here, or start it by itself with run_plan"
 _MISSING = re.compile(r"(\S+) needs ('\w+')")
@@ -194,23 +199,39 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
         if author == "model" and not is_meant:
             warnings.append(f"{where}: dropped {count_of(len(unknown), 'unknown key')}: {quote_some(unknown)}")
         else:
-            problems.append(describe_unknown_keys(where, unknown, keys, absent) + _show_right_form(node, unknown, keys))
+            meant = _read_condition(node, unknown) if keys == list(CONDITION_KEYS) else _read_call(node, unknown, keys)
+            right = ", ".join(f'"{key}": {json.dumps(value)}' for key, (_, value) in meant.items())
+            meant = meant if len(right) <= MAX_SHOWN_CHARS else {}
+            shown = [key for written, _ in meant.values() for key in written]
+            hint = _USE_HINT if _USE in unknown else f"; write {right}" if meant else ""
+            problems.append(describe_unknown_keys(where, unknown, keys, absent, shown) + hint)
     return problems, warnings
 
 
-def _show_right_form(node: dict[str, JsonValue], unknown: Collection[str], keys: Collection[str]) -> str:
-    """Return how to write what unknown keys mean together, as the end of a sentence; empty if that is not clear."""
-    if _USE in unknown:
-        return _USE_HINT
-    names = [key for key in ("tool", "toolName") if key in unknown and isinstance(node[key], str)]
+_Meant = dict[str, tuple[Collection[str], JsonValue]]
+"""For each key to write instead of unknown ones: these unknown keys, and the value to write."""
+
+
+def _read_call(node: dict[str, JsonValue], unknown: Collection[str], keys: Collection[str]) -> _Meant:
+    """Return the call that unknown keys of a step mean together; empty if that is not clear."""
+    names = [key for key in _CALL_NAMES if key in unknown and _NAME.fullmatch(str(node[key]))]
     arguments = [key for key in unknown if find_right_key(key, ["arguments"]) and isinstance(node[key], dict)]
-    if "$from" in unknown and "value" in keys:
-        right = f'"value": {json.dumps({key: node[key] for key in unknown})}'
-    elif names and arguments and "toolCalls" in keys:
-        right = f'"toolCalls": [{json.dumps({"toolName": node[names[0]], "arguments": node[arguments[0]]})}]'
-    else:
-        return ""
-    return f"; write {right}" if len(right) <= MAX_SHOWN_CHARS else ""
+    if not names or not arguments or "toolCalls" not in keys:
+        return {}
+    call: JsonValue = {"toolName": node[names[0]], "arguments": node[arguments[0]]}
+    return {"toolCalls": ((names[0], arguments[0]), [call])}
+
+
+def _read_condition(node: dict[str, JsonValue], unknown: Collection[str]) -> _Meant:
+    """Return the parts of a condition that its unknown keys mean; empty if that is not clear."""
+    meant: _Meant = {}
+    compared = {right: key for key in unknown if (right := find_right_key(key, _COMPARING)) is not None}
+    if "$from" in unknown and "value" not in node:
+        written = [key for key in unknown if key not in compared.values()]
+        meant["value"] = written, {key: node[key] for key in written}
+    if compared and "matches" not in node:
+        meant["matches"] = [*compared.values()], {right: node[key] for right, key in compared.items()}
+    return meant
 
 
 def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, JsonValue, tuple[str, ...]]]:
@@ -238,6 +259,7 @@ def is_reported(fault: str, problems: Iterable[str]) -> bool:
     where, key = missing.groups()
     starts = (f"{where} has no key ", f"{where} is a call ")
     return any(
-        problem.startswith(starts[1]) or (problem.startswith(starts[0]) and f"(write {key})" in problem)
+        problem.startswith(starts[1])
+        or (problem.startswith(starts[0]) and (f"(write {key})" in problem or f'"{key[1:-1]}": ' in problem))
         for problem in problems
     )
