@@ -233,7 +233,7 @@ def _list_other_languages(table: Table) -> None:
     table.step(unknown, "'inputs'", "declare it in plan.inputs")
     condition = '[{"value": {"$from": "find", "pointer": "/amount"}, "matches": {"exclusiveMinimum": 5000}}]'
     table.plan({"todoList": [FIND, {**STEP, "when": "amount > 5000"}]}, condition)
-    table.plan({"todoList": [FIND, {**STEP, "when": {"value": ids, "equals": 5}}]}, "'equals' (write 'matches')")
+    table.plan({"todoList": [FIND, {**STEP, "when": {"value": ids, "equals": 5}}]}, '; write "matches": {"const": 5}')
     table.plan({"todoList": [FIND, {**STEP, "forEach": "find.ids"}]}, "'forEach' must be a list, or a binding to one")
     right = 'such as {"type": "object", "properties": {"customer": {"type": "string"}}}'
     table.plan({**PLAN, "inputs": {"customer": {"type": "string"}}}, "must be the JSON Schema of an object", right)
