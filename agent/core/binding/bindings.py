@@ -7,6 +7,7 @@ item. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` puts values into text, so t
 `{name}` becomes the value of that name: text as it is, anything else as compact JSON. `{{` and `}}` are braces.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
@@ -224,14 +225,22 @@ def _find_name_faults(node: Mapping[str, JsonValue], values: Mapping[str, JsonVa
         hint = f"write '{{{next(iter(values))[:MAX_QUOTED_NAME]}}}' in one pair of braces" if values else None
         yield f"'$text' takes no value; {hint or 'write the text itself instead of the object'}"
     for name in sorted(names - values.keys())[:10]:
-        yield f"'$text' takes {name[:MAX_QUOTED_NAME]!r}, which 'with' does not have; write '{{{{' for a brace"
+        right = json.dumps({name[:MAX_QUOTED_NAME]: _read_path(name)})
+        fault = f"'$text' takes {name[:MAX_QUOTED_NAME]!r}, which 'with' does not have"
+        yield f"{fault}; write \"with\": {right}, or '{{{{' for a brace"
     for name in sorted(values.keys() - names)[:10]:
         yield f"'with' has {name[:MAX_QUOTED_NAME]!r}, which '$text' does not take"
     for name, value in values.items():
         if not isinstance(value, dict) or "$from" not in value:
-            example = '{"$from": "find", "pointer": "/name"}'
+            example = json.dumps(_read_path(value if isinstance(value, str) and value else name))
             yield f"{name[:MAX_QUOTED_NAME]!r} in 'with' must be a binding, such as {example}"
             return
+
+
+def _read_path(path: str) -> dict[str, JsonValue]:
+    """Return the binding that a path such as `find.name` may mean, with an example of a step if it names none."""
+    step_id, _, rest = path[:MAX_QUOTED_NAME].strip("{} $").partition(".")
+    return Reference(step_id if rest else "find", to_pointer(rest or step_id)).to_json()
 
 
 def fill_template(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]) -> str:

@@ -30,7 +30,12 @@ from planwarden.agent.core.binding.bindings import (
     Reference,
 )
 from planwarden.agent.core.binding.conditions import MAX_PATTERNS, has_many_patterns
-from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_graph_faults, find_unresolvable
+from planwarden.agent.core.plan.checks.bindings import (
+    find_foreign_bindings,
+    find_graph_faults,
+    find_unlooped,
+    find_unresolvable,
+)
 from planwarden.agent.core.plan.checks.steps import (
     MAX_LISTED,
     MAX_TOLD,
@@ -42,6 +47,7 @@ from planwarden.agent.core.plan.checks.steps import (
     is_reported,
     join_faults,
     list_look_alikes,
+    read_misnomers,
 )
 from planwarden.agent.core.plan.checks.tools import (
     MAX_WARNINGS,
@@ -126,6 +132,7 @@ def parse_plan(
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh, author)
     problems += [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
+    problems += find_unlooped(plan, fresh, author)
     if len(steps) == len(entries):
         # A key that could not be read may have declared the inputs or the loop.
         declared = () if is_readable else (INPUTS, ITEM, ITEM_INDEX)
@@ -160,14 +167,15 @@ def _parse_steps(
     document: JsonValue, entries: list[JsonValue], inputs: JsonValue, author: Author
 ) -> tuple[list[StepInput], list[str], list[str]]:
     """Return the readable steps; the faults of keys, of inputs and of single steps; warnings about dropped keys."""
-    problems, warnings = check_keys(document, entries, author)
+    read = read_misnomers(entries)
+    problems, warnings = check_keys(document, entries, read, author)
     if isinstance(inputs, dict):
         problems.extend(find_inputs_faults(inputs))
     try:
-        parsed = PlanInput.model_validate({"todoList": entries, "inputs": inputs}).todoList
+        parsed = PlanInput.model_validate({"todoList": read, "inputs": inputs}).todoList
     except ValidationError as error:
         problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_reported(fault, problems)])
-        parsed = [step for entry in entries if (step := _read_step(entry)) is not None]
+        parsed = [step for entry in read if (step := _read_step(entry)) is not None]
     most = max(MAX_CONDITION_VALUES, VALUES_PER_STEP * len(parsed))
     conditions: list[JsonValue] = [condition.matches for entry in parsed for condition in entry.when]
     limit = ""
@@ -187,11 +195,19 @@ def _parse_steps(
     return parsed, problems, warnings
 
 
+_ESSENTIAL = {"id", "description", "requiredTools", "toolCalls", "forEach"}
+"""Keys of a step without which another check would find faults that the step does not have."""
+
+
 def _read_step(entry: JsonValue) -> StepInput | None:
+    """Return the step without the fields that cannot be read; None if one of them is essential."""
     try:
         return StepInput.model_validate(entry)
-    except ValidationError:
+    except ValidationError as error:
+        faulty = {str(fault["loc"][0]) if fault["loc"] else "id" for fault in error.errors(include_input=False)}
+    if not isinstance(entry, dict) or faulty & _ESSENTIAL:
         return None
+    return StepInput.model_validate({key: value for key, value in entry.items() if key not in faulty})
 
 
 def _build_error(problems: list[str]) -> InvalidPlan:

@@ -79,6 +79,9 @@ SIZES: list[tuple[Json, str]] = [
 ]
 TEMPLATES: list[tuple[Json, str]] = [
     (text({"$text": "{a}"}), "'$text' takes 'a', which 'with' does not have"),
+    (text({"$text": "{find.x}"}), 'write "with": {"find.x": {"$from": "find", "pointer": "/x"}}, or'),
+    (text({"$text": "{a}", "with": {"a": "find.x"}}), 'a binding, such as {"$from": "find", "pointer": "/x"}'),
+    (text({"text": "{a}", "with": {"a": {"$from": "find"}}}), 'takes nothing; write {"$text": ..., "with": ...}'),
     (text({"$text": "x", "with": {"a": {"$from": "find"}}}), "'with' has 'a', which '$text' does not take"),
     (text({"$text": "{a", "with": {}}), "a brace without its partner"),
     (text({"$text": 3}), "'$text' must be text"),
@@ -96,6 +99,7 @@ CONDITIONS: list[tuple[Json, str]] = [
         {"when": {"$from": "find", "pointer": "/a", "lessThan": 5}},
         '; write "value": {"$from": "find", "pointer": "/a"}, "matches": {"exclusiveMaximum": 5}',
     ),
+    (when(True), 'matches must be an object, not true; send {"const": true}'),
     ({"when": [when({})["when"]] * 21}, "when"),
     (when({"type": "text"}), "'matches' is not a usable JSON Schema"),
     (when({"$ref": "file:///etc/passwd"}), "'matches' has no key '$ref'"),
@@ -130,6 +134,9 @@ LOOPS: list[tuple[Json, str]] = [
     (text({"$from": "item", "pointer": "/id"}), f"unknown step 'item'; write {IN_A_LOOP}"),
     (text("$item.id"), f'"$item.id" takes nothing; write {IN_A_LOOP}'),
     (text({"$item": "/id"}), f"takes nothing; write {IN_A_LOOP}"),
+    (loop(**text({"$from": "one", "pointer": "/id"})), 'step \'one\'; write {"$from": "item", "pointer": "/id"}'),
+    (text({"$from": "FIND", "pointer": "/id"}), 'step \'FIND\'; write {"$from": "find", "pointer": "/id"}'),
+    (loop(forEach="all of them"), "'forEach' must be a list, or a binding to one, such as {"),
 ]
 ITEM_CALLS: list[tuple[Json, str]] = [
     (item(1), "an earlier call of the same item is 0, counted from 0"),
@@ -169,7 +176,7 @@ def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why
     ids=["call", "condition", "comparison"],
 )
 def test_a_refusal_that_shows_the_right_form_gives_no_other_advice(change: Json) -> None:
-    message = refuse(plan(FIND, {**tool_step("b", "note", {"text": "x"}), **change})).message
+    message = refuse(plan(FIND, {"id": "b", "description": "Note it", **change})).message
     assert "; write " in message and "(write " not in message and "needs 'matches'" not in message
 
 
@@ -199,6 +206,38 @@ def test_faults_of_keys_hide_no_fault_of_the_graph() -> None:
     message = refuse(plan(FIND, misspelt, lost, tool_step("d", "notes", {}))).message
     for fault in ("'dependsOn'", "step 'c' refers to unknown steps: 'gone'", "'nobody'", "there is no tool 'notes'"):
         assert fault in message
+
+
+def test_a_loop_over_an_expression_of_another_language_is_one_fault() -> None:
+    message = refuse(plan(FIND, {**tool_step("b", "note", {"text": "x"}), "forEach": "{{find.ids}}"})).message
+    assert 'write {"$from": "find", "pointer": "/ids"}' in message and "must be a list" not in message
+
+
+@requirement("plans:text")
+@pytest.mark.parametrize(
+    ("change", "whys"),
+    [
+        ({"retry": 3, "dependencies": ["gone"]}, ["retry must be an object", "unknown steps: 'gone'"]),
+        ({"retry": {"attempts": 0}, **text({"$from": "nobody"})}, ["attempts must be at least 1", "step 'nobody'"]),
+        ({"depends_on": ["gone"], "dependencies": None}, ["(write 'dependencies')", "unknown steps: 'gone'"]),
+        ({"condition": "find.x > 5"}, ["(write 'when')", "when must be a list"]),
+        (
+            {"for_each": {"$from": "find", "as": "x"}},
+            ["(write 'forEach')", "forEach: a '$from' object has no key 'as'"],
+        ),
+        (
+            {"tool_calls": [{"type": "function", "name": "note", "arguments": "{}"}], "toolCalls": None},
+            ["(write 'toolCalls')", 'toolCalls[0] is a call in the form of another API; write {"toolName": "note"'],
+        ),
+    ],
+    ids=["retry", "attempts", "dependencies", "condition", "loop", "calls"],
+)
+def test_a_fault_of_one_key_hides_none_of_what_stands_beside_it_or_under_it(change: Json, whys: list[str]) -> None:
+    step: Json = {
+        key: value for key, value in {**tool_step("b", "note", {"text": "x"}), **change}.items() if value is not None
+    }
+    message = refuse(plan(FIND, step)).message
+    assert [why for why in whys if why not in message] == []
 
 
 @requirement("plans:inputs")
@@ -308,6 +347,9 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
     [
         (noting(take("loop", "/id")), '{"$from": "loop", "pointer": "/id"} leads into a list by the name \'id\''),
         (noting(take("list", "/name", default="none")), "leads into a list by the name 'name'"),
+        (
+            'by the name \'rows\'; write {"$from": "list"} if it is the list',
+        ),
         (noting(take("ask", "/email")), "only 'approved', 'reason', 'modifiedArgs', 'content'; write '/content/email'"),
         (noting(take("ask", "/content/email/0")), "leads into string, which has no parts"),
         (noting(take("find", "/idz")), "leads to nothing: there is no 'idz', only 'ids', 'customer', 'text'"),

@@ -11,6 +11,7 @@ from itertools import islice
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.common.suggestions import closest_word
 from planwarden.agent.core.binding.bindings import (
     INPUTS,
     ITEM,
@@ -22,6 +23,7 @@ from planwarden.agent.core.binding.bindings import (
     Reference,
     find_binding_faults,
     find_bindings,
+    has_bindings,
     to_pointer,
 )
 from planwarden.agent.core.binding.conditions import find_type_faults, list_compared, list_types
@@ -91,10 +93,26 @@ def _read_one(value: dict[str, JsonValue]) -> Binding:
     return binding
 
 
+def find_unlooped(plan: Plan, steps: Iterable[PlanStep], author: Author) -> Iterator[str]:
+    """Yield a sentence for each step whose `forEach` is neither a list nor a binding, also not of another language."""
+    ids = {step.step_id for step in plan.steps}
+    for step in steps:
+        items = [] if step.loop is None else step.loop.items
+        if isinstance(items, list) or (isinstance(items, dict) and "$from" in items):
+            continue
+        if not any(_find_foreign_values(items, ids | list_own_names(plan, step), _list_expressions(author))):
+            example = '{"$from": "find", "pointer": "/ids"}'
+            yield f"step {step.step_id!r}: 'forEach' must be a list, or a binding to one, such as {example}"
+
+
+def _list_expressions(author: Author) -> tuple[re.Pattern[str], ...]:
+    return (_EXPRESSION, _BARE) if author == "model" else (_EXPRESSION,)
+
+
 def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep], author: Author) -> dict[str, str]:
     """Return, by step id, a sentence that names expressions of other languages and the bindings to write instead."""
     ids = {step.step_id for step in plan.steps}
-    expressions = (_EXPRESSION, _BARE) if author == "model" else (_EXPRESSION,)
+    expressions = _list_expressions(author)
     faults: dict[str, str] = {}
     for step in steps:
         values = [value for call in step.tool_calls for value in call.arguments.values()]
@@ -149,6 +167,8 @@ def _is_binding_as_text(text: str, names: Collection[str]) -> bool:
 
 def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | None:
     """Return the binding that an object of another language probably means; None if it may be ordinary data."""
+    if "$text" not in value and isinstance(value.get("with"), dict) and has_bindings(value["with"]):
+        return '{"$text": ..., "with": ...}'
     for key in _MARKED:
         if key in value and len(value) == 1:
             text = str(value[key])
@@ -217,23 +237,32 @@ def find_graph_faults(
         problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_item_call_faults(step))
     if not problems or earlier is None:
         readable = {reference: step_id for reference, step_id in foreign.items() if step_id not in malformed}
-        problems.extend(_find_foreign_faults(readable, earlier, names))
+        loops = {step.step_id for step in steps if step.loop is not None}
+        problems.extend(_find_foreign_faults(readable, earlier, names, loops))
     return problems
 
 
-def _advise(reference: Reference, names: Collection[str]) -> str | None:
+def _advise(reference: Reference, names: Collection[str], *, in_loop: bool) -> str | None:
     """Return what to write instead of a binding to something outside the plan; None if there is no suggestion."""
     if reference.step_id == INPUTS:
         return "to take a value that a run is given, declare it in plan.inputs, the JSON Schema of an object"
     # The loop of another step may have put `item` into `names`, but this reference is outside that loop.
-    right = suggest_binding(reference.step_id, {*names} - {ITEM}, reference.pointer)
+    others = sorted({*names} - {ITEM, ITEM_INDEX})
+    right = suggest_binding(reference.step_id, others, reference.pointer)
+    if right is None:
+        meant = closest_word(reference.step_id, others)
+        if in_loop and (meant is None or meant.casefold() != reference.step_id.casefold()):
+            # Other languages name the entry: `for invoice in invoices`.
+            meant = ITEM
+        right = None if meant is None else json.dumps(reference._replace(step_id=meant).to_json())
     return None if right is None else f"write {right}"
 
 
 def _find_foreign_faults(
-    foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
+    foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str], loops: Collection[str]
 ) -> Iterator[str]:
-    """Yield why bindings to earlier executions have no value; `names` is what bindings can name within the plan.
+    """Yield why bindings to earlier executions have no value; `names` is what bindings can name within the plan, and
+    `loops` has the ids of its steps with a `forEach`.
 
     Raises:
         EarlierNeeded: some of the bindings were not looked up yet.
@@ -242,7 +271,7 @@ def _find_foreign_faults(
         for reference, step_id in foreign.items():
             fault = f"step {step_id!r} refers to unknown step {reference.step_id[:64]!r}"
             hint = "to take the result of an earlier execution, run the plan on its thread"
-            yield f"{fault}; {_advise(reference, names) or hint}"
+            yield f"{fault}; {_advise(reference, names, in_loop=step_id in loops) or hint}"
         return
     if len(foreign) > MAX_BOUND:
         yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
@@ -252,7 +281,7 @@ def _find_foreign_faults(
     results = {reference: earlier[reference] for reference in foreign}
     for reference, why in results.items():
         if isinstance(why, str):
-            advice = _advise(reference, names)
+            advice = _advise(reference, names, in_loop=foreign[reference] in loops)
             yield f"step {foreign[reference]!r}: {why}" + (f"; {advice}" if advice is not None else "")
     values = [result.value for result in results.values() if isinstance(result, EarlierResult)]
     if measure_at_least(values, MAX_EARLIER_BYTES) > MAX_EARLIER_BYTES:

@@ -55,6 +55,8 @@ _CALL_NAMES = ("tool", "toolName", "action", "function")
 _NAME = re.compile(r"[\w.-]+")
 _COMPARING = ("const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 """Keywords of a condition that compare with one value."""
+_READ_KEYS = ("dependencies", "toolCalls", "when", "forEach", "retry")
+"""Keys whose value is checked even if it stands under a wrong key."""
 _USE = "use"
 _USE_HINT = "; a step cannot contain a saved plan: write its steps here, or start it by itself with run_plan"
 _MISSING = re.compile(r"(\S+) needs ('\w+')")
@@ -105,9 +107,6 @@ def find_control_faults(entry: StepInput) -> Iterator[str]:
         if stray := [key for key in _LOOP_KEYS if getattr(entry, key) is not None]:
             yield f"{', '.join(stray)} without 'forEach'"
         return
-    is_bound = isinstance(entry.forEach, dict) and "$from" in entry.forEach
-    if not is_bound and not isinstance(entry.forEach, list):
-        yield f"'forEach' must be a list, or a binding to one, such as {_BINDING}"
     yield from (f"forEach: {fault}" for fault in find_binding_faults(entry.forEach))
     most = entry.maxItems or DEFAULT_ITEMS
     if isinstance(entry.forEach, list) and len(entry.forEach) > most:
@@ -181,13 +180,36 @@ def _explain_circle(steps: tuple[PlanStep, ...], circle: list[str]) -> str:
     return ""
 
 
-def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
-    """Return the faults of a plan's keys, and the warnings about keys that are dropped."""
+def read_misnomers(entries: Iterable[JsonValue]) -> list[JsonValue]:
+    """Return the steps with some wrong keys read as right ones: one refusal then names what is wrong under them, too.
+
+    A plan with a wrong key is refused in any case.
+    """
+    read: list[JsonValue] = []
+    looks_left = MAX_LISTED
+    for entry in entries:
+        unknown = [key for key in entry if key not in STEP_KEYS] if isinstance(entry, dict) and looks_left else []
+        if isinstance(entry, dict) and unknown:
+            looks_left -= 1
+            absent = [key for key in _READ_KEYS if key not in entry]
+            right_keys = {key: find_right_key(key, absent) for key in unknown[:MAX_QUOTED]}
+            entry = entry | {right: entry[key] for key, right in right_keys.items() if right is not None}
+        read.append(entry)
+    return read
+
+
+def check_keys(
+    document: JsonValue, entries: list[JsonValue], read: list[JsonValue], author: Author
+) -> tuple[list[str], list[str]]:
+    """Return the faults of a plan's keys, and the warnings about keys that are dropped.
+
+    `read` are the entries as `read_misnomers` returns them.
+    """
     problems: list[str] = []
     warnings: list[str] = []
     faulty = (
         (where, node, unknown, [key for key in keys if key not in ENGINE_KEYS])
-        for where, node, keys in _list_nodes(document, entries)
+        for where, node, keys in _list_nodes(document, entries, read)
         if isinstance(node, dict) and (unknown := sorted(node.keys() - keys))
     )
     for where, node, unknown, keys in islice(faulty, MAX_LISTED):
@@ -234,14 +256,16 @@ def _read_condition(node: dict[str, JsonValue], unknown: Collection[str]) -> _Me
     return meant
 
 
-def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, JsonValue, tuple[str, ...]]]:
+def _list_nodes(
+    document: JsonValue, entries: list[JsonValue], read: list[JsonValue]
+) -> Iterator[tuple[str, JsonValue, tuple[str, ...]]]:
     """Yield each place in the plan with its value and the keys that an object there may have."""
     yield "plan", document, PLAN_KEYS
-    for index, entry in enumerate(entries):
+    for index, entry in enumerate(read):
         if not isinstance(entry, dict):
             continue
         step = f"todoList[{index}]"
-        yield step, entry, STEP_KEYS
+        yield step, entries[index], STEP_KEYS
         calls, when = entry.get("toolCalls"), entry.get("when")
         for number, call in enumerate(calls if isinstance(calls, list) else ()):
             yield f"{step}.toolCalls[{number}]", call, CALL_KEYS
