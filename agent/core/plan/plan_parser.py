@@ -31,6 +31,7 @@ from planwarden.agent.core.binding.bindings import (
 )
 from planwarden.agent.core.binding.conditions import MAX_PATTERNS, has_many_patterns
 from planwarden.agent.core.plan.checks.bindings import (
+    find_doubtful,
     find_foreign_bindings,
     find_graph_faults,
     find_unlooped,
@@ -158,6 +159,7 @@ def parse_plan(
         raise _build_error([*problems, *placeholders, *find_argument_faults(literal, tools)])
     check_tools(steps, literal, tools, unavailable or {}, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
+    warnings.extend(islice(find_doubtful(plan, fresh, tools), MAX_TOLD))
     for find_warnings in (find_open_confirmations, find_unkept_promises):
         warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)

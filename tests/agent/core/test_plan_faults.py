@@ -337,6 +337,15 @@ def judge(step_id: str, pointer: str, matches: Json) -> Json:
     return noting(when={"value": take(step_id, pointer), "matches": matches})
 
 
+@requirement("references:never")
+def test_a_pointer_to_what_the_schema_of_a_result_does_not_name_is_warned_about() -> None:
+    wrapped: Json = {"type": "object", "properties": {"result": {"type": "array"}}}
+    for schema, warned in ((wrapped, True), ({**wrapped, "additionalProperties": True}, False)):
+        tools = {**TYPED, "find": ToolFacts(is_blocking=False, returns=schema)}
+        _, warnings = parse_plan(plan(FINDS, noting(ITEM, forEach=take("find", "/rows"))), author="caller", tools=tools)
+        assert any("leads to 'rows', and the schema of the value names only 'result'" in w for w in warnings) is warned
+
+
 LOOPED = tool_step("loop", "note", {"x": ITEM}, forEach=[1, 2])
 WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first")}}
 
@@ -346,8 +355,9 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
     ("step", "why"),
     [
         (noting(take("loop", "/id")), '{"$from": "loop", "pointer": "/id"} leads into a list by the name \'id\''),
-        (noting(take("list", "/name", default="none")), "leads into a list by the name 'name'"),
+        (noting(take("list", "/name", default="none")), "by the name 'name'; write an index, such as /0"),
         (
+            noting(ITEM, forEach=take("list", "/rows")),
             'by the name \'rows\'; write {"$from": "list"} if it is the list',
         ),
         (noting(take("ask", "/email")), "only 'approved', 'reason', 'modifiedArgs', 'content'; write '/content/email'"),

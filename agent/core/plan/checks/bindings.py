@@ -79,7 +79,7 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
     for binding in different.values():
         fault = shapes.find(binding.reference, step).fault
         if fault is not None and not (binding.has_default and fault.startswith("leads to nothing")):
-            yield f"the pointer of {_quote(binding.source)} {fault}"
+            yield f"the pointer of {_quote(binding.source)} {fault}" + _advise_in_list(binding, fault, step)
     for number, condition in enumerate(step.when):
         binding = _read_one(condition.value)
         # If the step that the binding names is skipped, the default replaces its result, and the default may match.
@@ -88,9 +88,29 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
             yield f"when[{number}] never matches: {fault}"
 
 
+def _advise_in_list(binding: Binding, fault: str, step: PlanStep) -> str:
+    """Return how to take a list or one of its entries, if the fault is that the pointer leads into a list by a name."""
+    if not fault.startswith("leads into a list"):
+        return ""
+    if step.loop is None or binding.source is not step.loop.items:
+        return "; write an index, such as /0"
+    at = binding.reference.pointer.rpartition("/")[0]
+    return f"; write {json.dumps(binding.reference._replace(pointer=at).to_json())} if it is the list"
+
+
 def _read_one(value: dict[str, JsonValue]) -> Binding:
     [binding] = find_bindings(value)
     return binding
+
+
+def find_doubtful(plan: Plan, steps: Iterable[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
+    """Yield a sentence for each binding to a part of a value that the value's schema allows but does not name."""
+    shapes = Shapes(plan, tools)
+    for step in steps:
+        different = {binding.reference: binding for binding in step.list_bindings()}
+        for reference, binding in different.items():
+            if (doubt := shapes.find(reference, step).doubt) is not None:
+                yield f"step {step.step_id!r}: the pointer of {_quote(binding.source)} {doubt}"
 
 
 def find_unlooped(plan: Plan, steps: Iterable[PlanStep], author: Author) -> Iterator[str]:
