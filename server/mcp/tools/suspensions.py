@@ -271,6 +271,11 @@ async def _apply_proposal(request: ToolRequest) -> Execution:
         content=fields.get("content"),
     )
     question, is_open = await request.read_question()
+    if is_open and question.addressee == "caller" and decision.content is None:
+        raise InvalidArguments(
+            f"suspension {request.suspension_id!r} is addressed to you, and takes no decision: answer it with "
+            "submit_answer; content is what its instructions ask for"
+        )
     digest = request.arguments.get("digest")
     if is_open and digest not in (None, question.digest):
         text = f"suspension {request.suspension_id!r} was revised since it was shown; look again"

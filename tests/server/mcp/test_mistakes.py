@@ -354,6 +354,13 @@ def _list_answers(table: Table) -> None:
     words = ('"to" is a required property', "give each input a 'default'", "write the values into the steps")
     table.answer("plan", needs, AskedAgain(words))
     table.answer("human", {"approved": True}, Refused(("addressed to a person", "planwarden approve")))
+    for stage in ("plan", "step"):
+        table.call(
+            "resume_execution",
+            {**IDS, **APPROVED},
+            "to you, and takes no decision: answer it with submit_answer",
+            stage=stage,
+        )
     table.call("submit_answer", {**IDS, "answer": note}, "'answer' (write 'content')", stage="step")
 
 
