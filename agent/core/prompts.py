@@ -214,7 +214,8 @@ def build_planning_prompt(execution: ExecutionState, tools: Sequence[ToolDefinit
         system=execution.options.prompt_planning or PLANNING,
         goal=execution.goal or "",
         task=join(*parts),
-        form='Answer with {"todoList": [...]}. You can correct a refused plan once.',
+        form='Answer with {"todoList": [...]}.'
+        + ("" if execution.refusals else " You can correct a refused plan once."),
         answer_schema=plan_schema(),
         used_sources=execution.sources,
         is_enforcement=bool(execution.refusals),
