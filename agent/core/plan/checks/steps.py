@@ -56,7 +56,7 @@ _NAME = re.compile(r"[\w.-]+")
 _COMPARING = ("const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 """Keywords of a condition that compare with one value."""
 _READ_KEYS = ("dependencies", "toolCalls", "when", "forEach", "retry")
-"""Keys whose value is checked even if it stands under a wrong key."""
+"""Keys whose value is checked even under a wrong key."""
 _USE = "use"
 _USE_HINT = "; a step cannot contain a saved plan: write its steps here, or start it by itself with run_plan"
 _MISSING = re.compile(r"(\S+) needs ('\w+')")
@@ -224,9 +224,9 @@ def check_keys(
             meant = _read_condition(node, unknown) if keys == list(CONDITION_KEYS) else _read_call(node, unknown, keys)
             right = ", ".join(f'"{key}": {json.dumps(value)}' for key, (_, value) in meant.items())
             meant = meant if len(right) <= MAX_SHOWN_CHARS else {}
-            shown = [key for written, _ in meant.values() for key in written]
+            no_hints = [key for sources, _ in meant.values() for key in sources]
             hint = _USE_HINT if _USE in unknown else f"; write {right}" if meant else ""
-            problems.append(describe_unknown_keys(where, unknown, keys, absent, shown) + hint)
+            problems.append(describe_unknown_keys(where, unknown, keys, absent, no_hints) + hint)
     return problems, warnings
 
 
@@ -249,8 +249,8 @@ def _read_condition(node: dict[str, JsonValue], unknown: Collection[str]) -> _Me
     meant: _Meant = {}
     compared = {right: key for key in unknown if (right := find_right_key(key, _COMPARING)) is not None}
     if "$from" in unknown and "value" not in node:
-        written = [key for key in unknown if key not in compared.values()]
-        meant["value"] = written, {key: node[key] for key in written}
+        sources = [key for key in unknown if key not in compared.values()]
+        meant["value"] = sources, {key: node[key] for key in sources}
     if compared and "matches" not in node:
         meant["matches"] = [*compared.values()], {right: node[key] for right, key in compared.items()}
     return meant
