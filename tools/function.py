@@ -107,9 +107,9 @@ def tool(
                 )
             )
             resume = None if on_resume is None else _make_resume(on_resume, tool_name)
+            run = _make_runner(target, tool_name)
         except UsageError as error:
             raise UsageError(f"{_name_place(target)}: {error.message}") from error
-        run = _make_runner(target)
 
         async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
             extra = {} if context_parameter is None else {context_parameter: context}
@@ -133,7 +133,7 @@ def build_reader(tool_name: str, parameters: Parameters) -> tuple[dict[str, Json
             model = create_model(tool_name, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
             schema: dict[str, Any] = model.model_json_schema()
     except PydanticUserError as error:
-        raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {error}") from error
+        raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {first_line(error)}") from error
     # Titles only repeat names.
     for entry in (schema, *schema["properties"].values()):
         entry.pop("title", None)
@@ -150,7 +150,7 @@ def _make_resume(
 ) -> Callable[[JsonValue, JsonValue, CallContext], Awaitable[object]]:
     if not callable(on_resume):
         raise UsageError(f"tool {tool_name!r}: on_resume is {on_resume!r}; give a function of payload and decision")
-    run = _make_runner(on_resume)
+    run = _make_runner(on_resume, tool_name)
 
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
         try:
@@ -200,8 +200,11 @@ def _name_line(error: BaseException, function: ToolFunction) -> str:
     return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}"
 
 
-def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext], Awaitable[Any]]:
+def _make_runner(target: ToolFunction, tool_name: str) -> Callable[[dict[str, Any], CallContext], Awaitable[Any]]:
     """Return a function that calls the target: on the event loop if the target is async, otherwise on a thread."""
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        # A call would only make the generator; its body would run outside the call and its time limit, or never.
+        raise UsageError(f"tool {tool_name!r} uses yield; return the whole result instead")
     if inspect.iscoroutinefunction(target):
         return lambda values, context: target(**values)
 

@@ -1,7 +1,7 @@
 """Functions as tools: their schemas, mistakes told where they are written, groups replaced as a whole, results kept."""
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, cast
@@ -392,15 +392,27 @@ def divide(share: float = float("nan")) -> None:
     """Have a default that JSON cannot hold."""
 
 
+def list_slowly() -> Iterator[int]:
+    """Do nothing until somebody reads the result."""
+    yield 1
+
+
+async def list_later() -> AsyncIterator[int]:
+    """Do nothing at all when a call only awaits it."""
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (hide, "parameter '_place' cannot be passed by name"),
         (configure, "parameter 'model_config' cannot be passed by name"),
         (divide, "it contains NaN"),
+        (list_slowly, "'list_slowly' uses yield; return the whole result instead"),
+        (list_later, "'list_later' uses yield"),
     ],
 )
-def test_a_parameter_that_cannot_be_an_argument_is_refused_with_its_file_and_line(
+def test_a_function_that_cannot_be_a_tool_is_refused_with_its_file_and_line(
     function: Callable[..., None], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as refused:
