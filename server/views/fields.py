@@ -172,11 +172,14 @@ def read_flat_fields(form: JsonSchema) -> tuple[Field, ...] | None:
     properties = form.get("properties")
     if not isinstance(properties, dict):
         return None
-    is_flat = all(
-        isinstance(schema, dict) and schema.get("type") in _PRIMITIVE and "$ref" not in schema
-        for schema in properties.values()
-    )
-    return build_fields(form) if is_flat else None
+    # A list of texts needs no type in a schema, but the form of a host does.
+    typed = {
+        name: {"type": "string", **schema} if _list_choices(schema) and _takes_text(schema) else schema
+        for name, schema in properties.items()
+        if isinstance(schema, dict)
+    }
+    is_flat = all(schema.get("type") in _PRIMITIVE and "$ref" not in schema for schema in typed.values())
+    return build_fields({**form, "properties": {**typed}}) if is_flat and typed.keys() == properties.keys() else None
 
 
 def read_inputs(inputs: JsonSchema | None, typed: Iterable[tuple[str, str]]) -> dict[str, JsonValue]:

@@ -111,14 +111,16 @@ def _report(terminal: Terminal, fault: str) -> None:
 
 
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
-    """Return the edited value; None if nothing was typed. If the text is not JSON, tell the person and return None."""
+    """Return the edited value; None if nothing was typed, or if the editor's text is not JSON. A prompt asks again."""
     editor = _find_editor()
     if editor:
         text = _edit_in_editor(editor, value)
-    else:
-        terminal.line(("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False)))
-        text = terminal.ask("as one line of JSON (Enter: unchanged): ")
-    return _read(terminal, text) if text else None
+        return _read(terminal, text) if text else None
+    terminal.line(("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False)))
+    while text := terminal.ask("as one line of JSON (Enter: unchanged): "):
+        if reading := _read_field(terminal, None, text):
+            return reading[0]
+    return None
 
 
 def edit_arguments(

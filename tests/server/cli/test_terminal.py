@@ -257,9 +257,9 @@ FORMS: list[tuple[dict[str, JsonValue], tuple[str, ...], JsonValue, str]] = [
     ),
     ({"required": ["a"], "properties": NEEDED}, ("", "7"), {"a": 7}, "this field is needed"),
     ({"properties": NEEDED}, (), None, ""),
+    ({"properties": {"a": {"enum": ["1", "b"]}}}, ("c", "1"), {"a": "1"}, "choose an option"),
+    (NOT_FLAT[0], ("{", '{"b": 1}'), {"b": 1}, "not valid JSON"),
 ]
-
-
 FORMS.extend((form, ('{"b": [1]}',), {"b": [1]}, "") for form in NOT_FLAT)
 
 
