@@ -205,7 +205,7 @@ def _hint_at(key: str, value: object, *, can_be_short: bool) -> str:
     hint = did_you_mean(key, (*_SHORT_FORMS, *KEYWORDS) if can_be_short else KEYWORDS)
     if not hint and isinstance(value, dict):
         return '; a nested place is written as one name with slashes, such as "to/iban"'
-    return hint
+    return hint or (f"; the short forms are {', '.join(_SHORT_FORMS)}" if can_be_short else "")
 
 
 def _check_json(key: str, value: object) -> None:

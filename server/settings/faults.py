@@ -102,6 +102,8 @@ def _describe_fault(location: Location, kind: str, message: str, schema: JsonSch
     part = _find_part(schema, location)
     if kind in _OF_THE_MESSAGE or part.keys().isdisjoint(("enum", "type", "anyOf")):
         return f"{path}: {message.removeprefix('Value error, ')}"
+    if kind == "list_type" and len(location) == 1 and "$ref" in part["items"]:
+        hint = f"; begin each entry with the line [[{location[0]}]]"
     return f"{path}: must be {_describe(part)}{hint}"
 
 

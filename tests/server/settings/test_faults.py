@@ -76,7 +76,7 @@ PROMISE_FAULTS = [
 """Each wrong value where text or a list is right, and the one fault that is told."""
 RULE = '[[rules]]\ntool = "pay"\n'
 RULE_FAULTS = [
-    ("rules = 5", "list"),
+    ("[rules]", "rules: must be a list (at most 500 entries); begin each entry with the line [[rules]]"),
     ("rules = [5]", "rule 1: must be a table"),
     ('[[rules]]\nthen = "deny"', "rule 1.tool is missing"),
     ('[[rules]]\ntool = 5\nthen = "deny"', "rule 1.tool: must be text (1 or more characters, at most 200 characters)"),
@@ -87,6 +87,7 @@ RULE_FAULTS = [
     (RULE + 'then = "deny"\nbecause = "a\\nb"', "because must be one line"),
     (RULE + 'then = "deny"\nwhen = { x = 5 }', "when.'x' must be a table such as { max = 100 }, not 5"),
     (RULE + 'then = "deny"\nwhen = { x = {} }', "when.'x' is empty"),
+    (RULE + 'then = "deny"\nwhen = { x = { mim = 5 } }', "unknown key 'mim'; the short forms are min, max, "),
     (RULE + 'then = "deny"\nwhen = { x = { maxx = 5 } }', "unknown key 'maxx' (did you mean 'max'?)"),
     (RULE + 'then = "deny"\nwhen = { to = { iban = { prefix = "DE" } } }', 'with slashes, such as "to/iban"'),
     (RULE + 'then = "deny"\nwhen = { x = { items = { max = 5 } } }', "short forms work only at the top"),
