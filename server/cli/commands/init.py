@@ -30,7 +30,7 @@ def handle_init(arguments: Namespace) -> int:
     home = find_home(arguments.home, os.environ)
     existing = [home / name for name in (FILE, TOOLS, PLANS) if os.path.lexists(home / name)]
     created = [] if existing else create_home(home)
-    commands = [] if existing else _list_commands(home)
+    commands = _list_commands(home) if (home / PLANS / PLAN).is_file() else []
     document: dict[str, JsonValue] = {
         "home": str(home),
         "created": [str(path) for path in created],
@@ -40,11 +40,12 @@ def handle_init(arguments: Namespace) -> int:
     terminal = build_terminal(arguments)
     if arguments.json:
         print_json(document)
-    elif existing:
+        return FAILED if existing else DONE
+    if existing:
         text = f"{home} has {', '.join(path.name for path in existing)} already; nothing was changed."
         terminal.line((text, "warn"), mark="note")
-    else:
-        terminal.say(*(TerminalLine(str(path), mark="done") for path in created))
+    terminal.say(*(TerminalLine(str(path), mark="done") for path in created))
+    if commands:
         terminal.say("", TerminalLine(("Next:", "bold")))
         for command, does in commands:
             terminal.line((f"# {does}", "dim"), indent=1)

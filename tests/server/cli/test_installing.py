@@ -67,7 +67,8 @@ def test_everything_that_init_makes_is_private_and_a_second_one_changes_nothing(
     again, as_json = fresh.main("init"), fresh.main("init", "--json")
     assert again.code == as_json.code == 1
     assert "planwarden.toml, tools.py, plans" in again.out and "nothing was changed" in again.out
-    assert as_json.json["created"] == as_json.json["next"] == [] and len(as_json.json["found"]) == 3
+    assert as_json.json["created"] == [] and len(as_json.json["found"]) == 3
+    assert len(as_json.json["next"]) == 3 and all(command in again.out for command in as_json.json["next"])
     assert {path: path.stat().st_mtime_ns for path in fresh.home.rglob("*")} == before
 
 
