@@ -252,8 +252,6 @@ def _has_kind(value: JsonValue, kind: str) -> bool:
 def _suggest(key: str, where: str, value: JsonValue = None) -> str:
     if key in _LISTS_OF_NAMES and isinstance(value, str) and 0 < len(value) <= MAX_QUOTED_CHARS:
         return f"; send {json.dumps([value], ensure_ascii=False)}"
-    if key == "matches" and isinstance(value, int | float):
-        return f"; send {json.dumps({'const': value})}"
     example = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
     example = _AT_PATHS.get(where, example)
     return f"; send {example}" if example is not None else ""

@@ -123,18 +123,13 @@ def find_right_key(wrong: str, valid_keys: Iterable[str]) -> str | None:
 
 
 def describe_unknown_keys(
-    where: str,
-    unknown: Iterable[str],
-    valid_keys: Collection[str],
-    absent: Collection[str] | None = None,
-    no_hints: Collection[str] = (),
+    where: str, unknown: Iterable[str], valid_keys: Collection[str], absent: Collection[str] | None = None
 ) -> str:
     """Return a sentence that names the unknown keys, a right key for each (if given, one of `absent`), and all keys
-    that `where` takes. `no_hints` are unknown keys for which the caller of this function shows the right form."""
+    that `where` takes."""
     parts: list[str] = []
     for wrong in sorted(unknown)[:MAX_NAMES]:
         right = _find_place(wrong, valid_keys) or find_right_key(wrong, valid_keys if absent is None else absent)
-        right = None if wrong in no_hints else right
         parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
     return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(valid_keys)}" if valid_keys else "")
 

@@ -29,6 +29,8 @@ _CONTAINERS = (dict, list)
 """The types that can contain bindings; most values in arguments have neither type."""
 MAX_TEMPLATE_CHARS = 20_000
 MAX_QUOTED_NAME = 40
+_PATH = re.compile(r"[{$ ]*(?:steps\.)?([A-Za-z_][\w-]*)\.([\w.\[\]-]+)[} ]*")
+"""A path such as `find.name`, by which other languages take a value."""
 _TEMPLATE_KEYS = ("$text", "with")
 _TEMPLATE_PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _BRACES = {"{{": "{", "}}": "}"}
@@ -232,15 +234,16 @@ def _find_name_faults(node: Mapping[str, JsonValue], values: Mapping[str, JsonVa
         yield f"'with' has {name[:MAX_QUOTED_NAME]!r}, which '$text' does not take"
     for name, value in values.items():
         if not isinstance(value, dict) or "$from" not in value:
-            example = json.dumps(_read_path(value if isinstance(value, str) and value else name))
+            example = json.dumps(_read_path(value if isinstance(value, str) and _PATH.fullmatch(value) else name))
             yield f"{name[:MAX_QUOTED_NAME]!r} in 'with' must be a binding, such as {example}"
             return
 
 
 def _read_path(path: str) -> dict[str, JsonValue]:
     """Return the binding that a path such as `find.name` may mean, with an example of a step if it names none."""
-    step_id, _, rest = path[:MAX_QUOTED_NAME].strip("{} $").partition(".")
-    return Reference(step_id if rest else "find", to_pointer(rest or step_id)).to_json()
+    match = _PATH.fullmatch(path)
+    step_id, rest = match.groups() if match is not None else ("find", path)
+    return Reference(step_id[:MAX_QUOTED], to_pointer(rest[:MAX_QUOTED])).to_json()
 
 
 def fill_template(node: Mapping[str, JsonValue], values: Mapping[str, JsonValue]) -> str:

@@ -30,13 +30,7 @@ from planwarden.agent.core.binding.bindings import (
     Reference,
 )
 from planwarden.agent.core.binding.conditions import MAX_PATTERNS, has_many_patterns
-from planwarden.agent.core.plan.checks.bindings import (
-    find_doubtful,
-    find_foreign_bindings,
-    find_graph_faults,
-    find_unlooped,
-    find_unresolvable,
-)
+from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_graph_faults, find_unresolvable
 from planwarden.agent.core.plan.checks.steps import (
     MAX_LISTED,
     MAX_TOLD,
@@ -133,7 +127,6 @@ def parse_plan(
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh, author)
     problems += [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
-    problems += find_unlooped(plan, fresh, author)
     if len(steps) == len(entries):
         # A key that could not be read may have declared the inputs or the loop.
         declared = () if is_readable else (INPUTS, ITEM, ITEM_INDEX)
@@ -159,7 +152,6 @@ def parse_plan(
         raise _build_error([*problems, *placeholders, *find_argument_faults(literal, tools)])
     check_tools(steps, literal, tools, unavailable or {}, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
-    warnings.extend(islice(find_doubtful(plan, fresh, tools), MAX_TOLD))
     for find_warnings in (find_open_confirmations, find_unkept_promises):
         warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)
@@ -169,15 +161,16 @@ def _parse_steps(
     document: JsonValue, entries: list[JsonValue], inputs: JsonValue, author: Author
 ) -> tuple[list[StepInput], list[str], list[str]]:
     """Return the readable steps; the faults of keys, of inputs and of single steps; warnings about dropped keys."""
-    read = read_misnomers(entries)
-    problems, warnings = check_keys(document, entries, read, author)
+    problems, warnings = check_keys(document, entries, author)
+    read = [*map(read_misnomers, entries[:MAX_LISTED]), *entries[MAX_LISTED:]] if problems else entries
     if isinstance(inputs, dict):
         problems.extend(find_inputs_faults(inputs))
     try:
         parsed = PlanInput.model_validate({"todoList": read, "inputs": inputs}).todoList
     except ValidationError as error:
         problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_reported(fault, problems)])
-        parsed = [step for entry in read if (step := _read_step(entry)) is not None]
+        pairs = zip(read, entries, strict=True)
+        parsed = [step for entry, raw in pairs if (step := _read_step(entry) or _read_step(raw)) is not None]
     most = max(MAX_CONDITION_VALUES, VALUES_PER_STEP * len(parsed))
     conditions: list[JsonValue] = [condition.matches for entry in parsed for condition in entry.when]
     limit = ""
@@ -197,17 +190,19 @@ def _parse_steps(
     return parsed, problems, warnings
 
 
-_ESSENTIAL = {"id", "description", "requiredTools", "toolCalls", "forEach"}
+_ESSENTIAL = {"id", "description", "requiredTools", "toolCalls", "forEach", "maxItems"}
 """Keys of a step without which another check would find faults that the step does not have."""
 
 
 def _read_step(entry: JsonValue) -> StepInput | None:
     """Return the step without the fields that cannot be read; None if one of them is essential."""
+    if not isinstance(entry, dict):
+        return None
     try:
         return StepInput.model_validate(entry)
     except ValidationError as error:
-        faulty = {str(fault["loc"][0]) if fault["loc"] else "id" for fault in error.errors(include_input=False)}
-    if not isinstance(entry, dict) or faulty & _ESSENTIAL:
+        faulty = {fault["loc"][0] for fault in error.errors(include_input=False)}
+    if faulty & _ESSENTIAL:
         return None
     return StepInput.model_validate({key: value for key, value in entry.items() if key not in faulty})
 

@@ -26,18 +26,12 @@ _ANSWER: JsonSchema = {"approved": {"type": "boolean"}, "reason": {"type": "stri
 """The properties that a decision has in addition to its `content`."""
 
 
-_MORE = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties"})
-"""Keywords with which a schema speaks of properties that it does not name."""
-
-
 class Shape(NamedTuple):
     """What is known about the value that a binding takes."""
 
     schema: JsonSchema | None = None
     fault: str | None = None
     """Why there can be no value, as the end of a sentence about the pointer."""
-    doubt: str | None = None
-    """Why there is probably no value, as the end of a sentence about the pointer."""
 
 
 class Shapes:
@@ -90,25 +84,24 @@ class Shapes:
 
 def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
     """Return the shape of the part of a value to which the reference's pointer leads."""
-    for token in reference.pointer.split("/")[1:]:
+    _, *tokens = reference.pointer.split("/")
+    for number, token in enumerate(tokens):
         if schema is None or _ELSEWHERE & schema.keys():
             return Shape()
         kinds, token = list_types(schema), token.replace("~1", "/").replace("~0", "~")
         if kinds == ("array",) and not token.isdecimal():
-            return Shape(fault=f"leads into a list by the name {token[:MAX_QUOTED]!r}")
+            whole = "".join(f"/{before}" for before in tokens[:number])[:MAX_QUOTED]
+            hint = f"write the pointer '{whole}' for the list, or an index, such as '{whole}/0', for an entry"
+            return Shape(fault=f"leads into a list by the name {token[:MAX_QUOTED]!r}; {hint}")
         if kinds == ("string",) and reference.parse:
             return Shape()
         if kinds and not {*kinds} & {"object", "array"}:
             return Shape(fault=f"leads into {' or '.join(kinds)}, which has no parts")
-        properties = read_properties(schema)
-        if token not in properties and is_closed(schema):
+        if is_closed(schema) and token not in read_properties(schema):
             return Shape(
                 fault=f"leads to nothing: there is no {token[:MAX_QUOTED]!r}, only {_list_names(schema, token)}"
             )
-        if token not in properties and properties and kinds == ("object",) and not _MORE & schema.keys():
-            names = _list_names(schema, token)
-            return Shape(doubt=f"leads to {token[:MAX_QUOTED]!r}, and the schema of the value names only {names}")
-        part = properties.get(token) if "object" in kinds else schema.get("items")
+        part = read_properties(schema).get(token) if "object" in kinds else schema.get("items")
         schema = part if isinstance(part, dict) else None
     is_known = schema is not None and not reference.parse and not _ELSEWHERE & schema.keys()
     return Shape(schema if is_known else None)

@@ -23,7 +23,8 @@ from planwarden.agent.core.binding.bindings import (
     Reference,
     find_binding_faults,
     find_bindings,
-    has_bindings,
+    find_references,
+    find_template_faults,
     to_pointer,
 )
 from planwarden.agent.core.binding.conditions import find_type_faults, list_compared, list_types
@@ -79,7 +80,7 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
     for binding in different.values():
         fault = shapes.find(binding.reference, step).fault
         if fault is not None and not (binding.has_default and fault.startswith("leads to nothing")):
-            yield f"the pointer of {_quote(binding.source)} {fault}" + _advise_in_list(binding, fault, step)
+            yield f"the pointer of {_quote(binding.source)} {fault}"
     for number, condition in enumerate(step.when):
         binding = _read_one(condition.value)
         # If the step that the binding names is skipped, the default replaces its result, and the default may match.
@@ -88,51 +89,15 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
             yield f"when[{number}] never matches: {fault}"
 
 
-def _advise_in_list(binding: Binding, fault: str, step: PlanStep) -> str:
-    """Return how to take a list or one of its entries, if the fault is that the pointer leads into a list by a name."""
-    if not fault.startswith("leads into a list"):
-        return ""
-    if step.loop is None or binding.source is not step.loop.items:
-        return "; write an index, such as /0"
-    at = binding.reference.pointer.rpartition("/")[0]
-    return f"; write {json.dumps(binding.reference._replace(pointer=at).to_json())} if it is the list"
-
-
 def _read_one(value: dict[str, JsonValue]) -> Binding:
     [binding] = find_bindings(value)
     return binding
 
 
-def find_doubtful(plan: Plan, steps: Iterable[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
-    """Yield a sentence for each binding to a part of a value that the value's schema allows but does not name."""
-    shapes = Shapes(plan, tools)
-    for step in steps:
-        different = {binding.reference: binding for binding in step.list_bindings()}
-        for reference, binding in different.items():
-            if (doubt := shapes.find(reference, step).doubt) is not None:
-                yield f"step {step.step_id!r}: the pointer of {_quote(binding.source)} {doubt}"
-
-
-def find_unlooped(plan: Plan, steps: Iterable[PlanStep], author: Author) -> Iterator[str]:
-    """Yield a sentence for each step whose `forEach` is neither a list nor a binding, also not of another language."""
-    ids = {step.step_id for step in plan.steps}
-    for step in steps:
-        items = [] if step.loop is None else step.loop.items
-        if isinstance(items, list) or (isinstance(items, dict) and "$from" in items):
-            continue
-        if not any(_find_foreign_values(items, ids | list_own_names(plan, step), _list_expressions(author))):
-            example = '{"$from": "find", "pointer": "/ids"}'
-            yield f"step {step.step_id!r}: 'forEach' must be a list, or a binding to one, such as {example}"
-
-
-def _list_expressions(author: Author) -> tuple[re.Pattern[str], ...]:
-    return (_EXPRESSION, _BARE) if author == "model" else (_EXPRESSION,)
-
-
 def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep], author: Author) -> dict[str, str]:
     """Return, by step id, a sentence that names expressions of other languages and the bindings to write instead."""
     ids = {step.step_id for step in plan.steps}
-    expressions = _list_expressions(author)
+    expressions = (_EXPRESSION, _BARE) if author == "model" else (_EXPRESSION,)
     faults: dict[str, str] = {}
     for step in steps:
         values = [value for call in step.tool_calls for value in call.arguments.values()]
@@ -187,7 +152,9 @@ def _is_binding_as_text(text: str, names: Collection[str]) -> bool:
 
 def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | None:
     """Return the binding that an object of another language probably means; None if it may be ordinary data."""
-    if "$text" not in value and isinstance(value.get("with"), dict) and has_bindings(value["with"]):
+    if value.keys() == {"text", "with"} and not any(
+        find_template_faults({"$text": value["text"], "with": value["with"]})
+    ):
         return '{"$text": ..., "with": ...}'
     for key in _MARKED:
         if key in value and len(value) == 1:
@@ -257,41 +224,40 @@ def find_graph_faults(
         problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_item_call_faults(step))
     if not problems or earlier is None:
         readable = {reference: step_id for reference, step_id in foreign.items() if step_id not in malformed}
-        loops = {step.step_id for step in steps if step.loop is not None}
-        problems.extend(_find_foreign_faults(readable, earlier, names, loops))
+        calls = (call for step in steps if step.loop is not None for call in step.tool_calls)
+        of_items = {reference for call in calls for reference in find_references(call.arguments)}
+        problems.extend(_find_foreign_faults(readable, earlier, names, of_items))
     return problems
 
 
-def _advise(reference: Reference, names: Collection[str], *, in_loop: bool) -> str | None:
+def _advise(reference: Reference, names: Collection[str], *, of_item: bool) -> str | None:
     """Return what to write instead of a binding to something outside the plan; None if there is no suggestion."""
     if reference.step_id == INPUTS:
         return "to take a value that a run is given, declare it in plan.inputs, the JSON Schema of an object"
     # The loop of another step may have put `item` into `names`, but this reference is outside that loop.
     others = sorted({*names} - {ITEM, ITEM_INDEX})
-    right = suggest_binding(reference.step_id, others, reference.pointer)
-    if right is None:
-        meant = closest_word(reference.step_id, others)
-        if in_loop and (meant is None or meant.casefold() != reference.step_id.casefold()):
-            # Other languages name the entry: `for invoice in invoices`.
-            meant = ITEM
-        right = None if meant is None else json.dumps(reference._replace(step_id=meant).to_json())
-    return None if right is None else f"write {right}"
+    if (right := suggest_binding(reference.step_id, others, reference.pointer)) is not None:
+        return f"write {right}"
+    # Other languages name the entry: `for invoice in invoices`.
+    meant = [closest_word(reference.step_id, others), ITEM if of_item else None]
+    rights = [json.dumps(reference._replace(step_id=name).to_json()) for name in meant if name is not None]
+    return f"write {' or '.join(rights)}" if rights else None
 
 
 def _find_foreign_faults(
-    foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str], loops: Collection[str]
+    foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str], of_items: Collection[Reference]
 ) -> Iterator[str]:
     """Yield why bindings to earlier executions have no value; `names` is what bindings can name within the plan, and
-    `loops` has the ids of its steps with a `forEach`.
+    `of_items` has the bindings in the calls of loops. Only faults that are told get advice, because it takes long.
 
     Raises:
         EarlierNeeded: some of the bindings were not looked up yet.
     """
     if earlier is None:
-        for reference, step_id in foreign.items():
+        for number, (reference, step_id) in enumerate(foreign.items()):
             fault = f"step {step_id!r} refers to unknown step {reference.step_id[:64]!r}"
-            hint = "to take the result of an earlier execution, run the plan on its thread"
-            yield f"{fault}; {_advise(reference, names, in_loop=step_id in loops) or hint}"
+            advice = _advise(reference, names, of_item=reference in of_items) if number < MAX_TOLD else None
+            yield f"{fault}; {advice or 'to take the result of an earlier execution, run the plan on its thread'}"
         return
     if len(foreign) > MAX_BOUND:
         yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
@@ -299,10 +265,10 @@ def _find_foreign_faults(
     if missing := foreign.keys() - earlier.keys():
         raise EarlierNeeded(missing)
     results = {reference: earlier[reference] for reference in foreign}
-    for reference, why in results.items():
-        if isinstance(why, str):
-            advice = _advise(reference, names, in_loop=foreign[reference] in loops)
-            yield f"step {foreign[reference]!r}: {why}" + (f"; {advice}" if advice is not None else "")
+    absent = ((reference, why) for reference, why in results.items() if isinstance(why, str))
+    for number, (reference, why) in enumerate(absent):
+        advice = _advise(reference, names, of_item=reference in of_items) if number < MAX_TOLD else None
+        yield f"step {foreign[reference]!r}: {why}" + (f"; {advice}" if advice is not None else "")
     values = [result.value for result in results.values() if isinstance(result, EarlierResult)]
     if measure_at_least(values, MAX_EARLIER_BYTES) > MAX_EARLIER_BYTES:
         yield (

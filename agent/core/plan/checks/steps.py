@@ -50,11 +50,13 @@ MAX_TOLD = 20
 _LOOP_KEYS = ("maxItems", "maxConcurrent", "onItemFailure")
 _BINDING = '{"$from": "find", "pointer": "/ids"}'
 _ITEM_CALL = json.dumps(Reference(ITEM, "/email", call=0).to_json())
-_CALL_NAMES = ("tool", "toolName", "action", "function")
+_TOOL = re.compile(r"[\w.-]+")
+_IN_CALL = ("tool", "toolName", "action", "function")
 """Keys under which models write the tool of a step's only call."""
-_NAME = re.compile(r"[\w.-]+")
 _COMPARING = ("const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 """Keywords of a condition that compare with one value."""
+_COMPARED = ((int, float), (str, int, float))
+"""The types of a limit and of a `const`."""
 _READ_KEYS = ("dependencies", "toolCalls", "when", "forEach", "retry")
 """Keys whose value is checked even under a wrong key."""
 _USE = "use"
@@ -107,6 +109,9 @@ def find_control_faults(entry: StepInput) -> Iterator[str]:
         if stray := [key for key in _LOOP_KEYS if getattr(entry, key) is not None]:
             yield f"{', '.join(stray)} without 'forEach'"
         return
+    is_bound = isinstance(entry.forEach, dict) and "$from" in entry.forEach
+    if not is_bound and not isinstance(entry.forEach, list):
+        yield f"'forEach' must be a list, or a binding to one, such as {_BINDING}"
     yield from (f"forEach: {fault}" for fault in find_binding_faults(entry.forEach))
     most = entry.maxItems or DEFAULT_ITEMS
     if isinstance(entry.forEach, list) and len(entry.forEach) > most:
@@ -180,36 +185,22 @@ def _explain_circle(steps: tuple[PlanStep, ...], circle: list[str]) -> str:
     return ""
 
 
-def read_misnomers(entries: Iterable[JsonValue]) -> list[JsonValue]:
-    """Return the steps with some wrong keys read as right ones: one refusal then names what is wrong under them, too.
-
-    A plan with a wrong key is refused in any case.
-    """
-    read: list[JsonValue] = []
-    looks_left = MAX_LISTED
-    for entry in entries:
-        unknown = [key for key in entry if key not in STEP_KEYS] if isinstance(entry, dict) and looks_left else []
-        if isinstance(entry, dict) and unknown:
-            looks_left -= 1
-            absent = [key for key in _READ_KEYS if key not in entry]
-            right_keys = {key: find_right_key(key, absent) for key in unknown[:MAX_QUOTED]}
-            entry = entry | {right: entry[key] for key, right in right_keys.items() if right is not None}
-        read.append(entry)
-    return read
+def read_misnomers(entry: JsonValue) -> JsonValue:
+    """Return a step with wrong keys read as right ones. Only for a refusal: it then names the faults under them too."""
+    if not isinstance(entry, dict):
+        return entry
+    absent = [key for key in _READ_KEYS if key not in entry]
+    right_keys = {find_right_key(key, absent): key for key in sorted(entry.keys() - STEP_KEYS)[:MAX_QUOTED]}
+    return entry | {right: entry[key] for right, key in right_keys.items() if right is not None}
 
 
-def check_keys(
-    document: JsonValue, entries: list[JsonValue], read: list[JsonValue], author: Author
-) -> tuple[list[str], list[str]]:
-    """Return the faults of a plan's keys, and the warnings about keys that are dropped.
-
-    `read` are the entries as `read_misnomers` returns them.
-    """
+def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
+    """Return the faults of a plan's keys, and the warnings about keys that are dropped."""
     problems: list[str] = []
     warnings: list[str] = []
     faulty = (
         (where, node, unknown, [key for key in keys if key not in ENGINE_KEYS])
-        for where, node, keys in _list_nodes(document, entries, read)
+        for where, node, keys in _list_nodes(document, entries)
         if isinstance(node, dict) and (unknown := sorted(node.keys() - keys))
     )
     for where, node, unknown, keys in islice(faulty, MAX_LISTED):
@@ -220,52 +211,49 @@ def check_keys(
         is_meant = _USE in unknown or any(find_right_key(key, absent) for key in unknown[:MAX_QUOTED])
         if author == "model" and not is_meant:
             warnings.append(f"{where}: dropped {count_of(len(unknown), 'unknown key')}: {quote_some(unknown)}")
+            continue
+        form = {} if _USE in unknown else _read_right_form(node, unknown, keys)
+        hint = "".join(f'; write "{key}": {json.dumps(value)}' for key, value in form.items())
+        if 0 < len(hint) <= MAX_SHOWN_CHARS:
+            # The form says what these keys would.
+            absent = [key for key in absent if key not in (*form, "requiredTools", "description")]
         else:
-            meant = _read_condition(node, unknown) if keys == list(CONDITION_KEYS) else _read_call(node, unknown, keys)
-            right = ", ".join(f'"{key}": {json.dumps(value)}' for key, (_, value) in meant.items())
-            meant = meant if len(right) <= MAX_SHOWN_CHARS else {}
-            no_hints = [key for sources, _ in meant.values() for key in sources]
-            hint = _USE_HINT if _USE in unknown else f"; write {right}" if meant else ""
-            problems.append(describe_unknown_keys(where, unknown, keys, absent, no_hints) + hint)
+            hint = _USE_HINT if _USE in unknown else ""
+        problems.append(describe_unknown_keys(where, unknown, keys, absent) + hint)
     return problems, warnings
 
 
-_Meant = dict[str, tuple[Collection[str], JsonValue]]
-"""For each key to write instead of unknown ones: these unknown keys, and the value to write."""
+def _read_right_form(
+    node: dict[str, JsonValue], unknown: Collection[str], keys: Collection[str]
+) -> dict[str, JsonValue]:
+    """Return what unknown keys of a step or condition mean, under the right keys; nothing if that is not clear."""
+    form: dict[str, JsonValue] = {}
+    if "toolCalls" in keys:
+        tools = [text for key in _IN_CALL if key in unknown and isinstance(text := node[key], str)]
+        arguments = [node[key] for key in unknown if find_right_key(key, ["arguments"]) and isinstance(node[key], dict)]
+        if tools and arguments and _TOOL.fullmatch(tools[0]):
+            form["toolCalls"] = [{"toolName": tools[0], "arguments": arguments[0]}]
+    if "value" in keys and "value" not in node and "$from" in unknown:
+        form["value"] = {key: node[key] for key in unknown if key in ("$from", "pointer", "parse", "default")}
+    if "matches" in keys and "matches" not in node:
+        rights = ((find_right_key(key, _COMPARING), node[key]) for key in unknown)
+        # A limit must be a number, and a binding cannot be compared with.
+        compared: dict[str, JsonValue] = {
+            right: value for right, value in rights if right and isinstance(value, _COMPARED[right == "const"])
+        }
+        if compared:
+            form["matches"] = compared
+    return form
 
 
-def _read_call(node: dict[str, JsonValue], unknown: Collection[str], keys: Collection[str]) -> _Meant:
-    """Return the call that unknown keys of a step mean together; empty if that is not clear."""
-    names = [key for key in _CALL_NAMES if key in unknown and _NAME.fullmatch(str(node[key]))]
-    arguments = [key for key in unknown if find_right_key(key, ["arguments"]) and isinstance(node[key], dict)]
-    if not names or not arguments or "toolCalls" not in keys:
-        return {}
-    call: JsonValue = {"toolName": node[names[0]], "arguments": node[arguments[0]]}
-    return {"toolCalls": ((names[0], arguments[0]), [call])}
-
-
-def _read_condition(node: dict[str, JsonValue], unknown: Collection[str]) -> _Meant:
-    """Return the parts of a condition that its unknown keys mean; empty if that is not clear."""
-    meant: _Meant = {}
-    compared = {right: key for key in unknown if (right := find_right_key(key, _COMPARING)) is not None}
-    if "$from" in unknown and "value" not in node:
-        sources = [key for key in unknown if key not in compared.values()]
-        meant["value"] = sources, {key: node[key] for key in sources}
-    if compared and "matches" not in node:
-        meant["matches"] = [*compared.values()], {right: node[key] for right, key in compared.items()}
-    return meant
-
-
-def _list_nodes(
-    document: JsonValue, entries: list[JsonValue], read: list[JsonValue]
-) -> Iterator[tuple[str, JsonValue, tuple[str, ...]]]:
+def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, JsonValue, tuple[str, ...]]]:
     """Yield each place in the plan with its value and the keys that an object there may have."""
     yield "plan", document, PLAN_KEYS
-    for index, entry in enumerate(read):
-        if not isinstance(entry, dict):
-            continue
+    for index, entry in enumerate(entries):
         step = f"todoList[{index}]"
-        yield step, entries[index], STEP_KEYS
+        yield step, entry, STEP_KEYS
+        if not isinstance(entry := read_misnomers(entry), dict):
+            continue
         calls, when = entry.get("toolCalls"), entry.get("when")
         for number, call in enumerate(calls if isinstance(calls, list) else ()):
             yield f"{step}.toolCalls[{number}]", call, CALL_KEYS
@@ -284,6 +272,6 @@ def is_reported(fault: str, problems: Iterable[str]) -> bool:
     starts = (f"{where} has no key ", f"{where} is a call ")
     return any(
         problem.startswith(starts[1])
-        or (problem.startswith(starts[0]) and (f"(write {key})" in problem or f'"{key[1:-1]}": ' in problem))
+        or (problem.startswith(starts[0]) and (f"(write {key})" in problem or f'; write "{key[1:-1]}": ' in problem))
         for problem in problems
     )
