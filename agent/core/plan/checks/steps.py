@@ -234,7 +234,7 @@ def _read_right_form(
         if tools and arguments and _TOOL.fullmatch(tools[0]):
             form["toolCalls"] = [{"toolName": tools[0], "arguments": arguments[0]}]
     if "value" in keys and "value" not in node and "$from" in unknown:
-        form["value"] = {key: node[key] for key in unknown if key in ("$from", "pointer", "parse", "default")}
+        form["value"] = {key: node[key] for key in unknown if key in ("$from", "pointer", "path", "parse", "default")}
     if "matches" in keys and "matches" not in node:
         rights = ((find_right_key(key, _COMPARING), node[key]) for key in unknown)
         # A limit must be a number, and a binding cannot be compared with.
