@@ -1,6 +1,5 @@
 """Grants: which calls they let through without a question, anywhere or in a step of a saved plan, and which ask."""
 
-import json
 import sqlite3
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
@@ -30,8 +29,7 @@ STEPS = (
 
 
 def write_plan(home: Path, name: str, *steps: dict[str, JsonValue], **extra: JsonValue) -> None:
-    (home / "plans").mkdir(exist_ok=True)
-    (home / "plans" / f"{name}.json").write_text(json.dumps({**extra, "todoList": steps}))
+    kit.save_plan(home, name, {**extra, "todoList": [*steps]})
 
 
 @asynccontextmanager

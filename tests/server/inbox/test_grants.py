@@ -1,6 +1,5 @@
 """Permissions on pages: made from a question for exactly what was checked or for a step, shown, used up, and ended."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -54,9 +53,7 @@ async def _form(browser: Browser, found: Inbox) -> tuple[str, Page]:
 
 
 def _write_plan(home: Path, name: str = "weekly", *steps: dict[str, JsonValue], **extra: JsonValue) -> None:
-    (home / "plans").mkdir(exist_ok=True)
-    document = {"title": "Tidy up", **extra, "todoList": steps or (FIND, PURGE)}
-    (home / "plans" / f"{name}.json").write_text(json.dumps(document))
+    kit.save_plan(home, name, {"title": "Tidy up", **extra, "todoList": [*(steps or (FIND, PURGE))]})
 
 
 @asynccontextmanager
