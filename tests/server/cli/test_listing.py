@@ -330,18 +330,7 @@ def test_a_step_alone_and_the_graph_are_shown_as_options_ask_and_what_does_not_f
         assert refused.code == 2 and said in refused.err, refused
 
 
-@requirement("key:once", "key:conflict")
-@pytest.mark.usefixtures("rules")
-def test_a_key_goes_on_with_the_run_that_it_began_and_a_model_that_only_wrote_is_said(cli: Cli) -> None:
-    first, again = (run_plan(cli, FIND, words=("--key", "k")) for _ in range(2))
-    assert (first.code, again.code, cli.ledger) == (0, 0, ["find x"])
-    assert again.out == f"Key 'k' has started this before; nothing new was started.\n{first.out}"
-    other = run_plan(cli, ERASE, words=("--key", "k"))
-    assert (
-        other.code == 2
-        and "key 'k' started execution" in other.err
-        and "with another goal, plan or inputs" in other.err
-    )
+def test_a_model_that_only_wrote_is_said(cli: Cli) -> None:
     think: JsonValue = {"id": "think", "description": "x", "requiredTools": ["find"], "toolValidationMode": "advisory"}
     replies: list[JsonValue] = [{"reply": {"content": "No."}}]
     script = cli.write("model.json", {"replies": replies * 2})
