@@ -7,7 +7,6 @@ of call k+1 share a transaction. The task that brings a fact also performs what 
 A cancelled tool may keep running: a plain function on a thread is abandoned, not killed.
 """
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -577,12 +576,3 @@ class Run:
         self._waiting.extend(self._unstored)
         self._unstored.clear()
         self.submit(None)
-
-
-async def settle(run: Run, command: Command) -> None:
-    """Submit a command and wait until it is settled; raise its error, if any. Cancelling the wait undoes nothing."""
-    command.future = asyncio.get_running_loop().create_future()
-    run.submit(command)
-    await command.future
-    if command.error is not None:
-        raise command.error
