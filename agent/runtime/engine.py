@@ -119,7 +119,7 @@ class Engine:
         self.may_run = self._adoption.may_run
         """Returns False if other processes that share the store must continue the execution."""
         self.tick = self._scheduler.tick
-        """Runs one turn of the scheduler."""
+        """Runs one tick of the scheduler."""
         self._lost_store: StoreReplaced | None = None
         """The error that made the engine end by itself, if it did."""
         self._is_closing = False
@@ -341,7 +341,7 @@ class Engine:
             if self._adoption.is_outdated and answer.approved is not False:
                 refuse_outdated(state, suspension_id)
             plans = lookups.build_plan_intake(state)
-            # What the released calls read does not change what the question covers.
+            # The parts that were read for the released calls must not change what the question covers.
             context = replace(lookups.approval, parts={})
             ruling = rule_on_answer(context, state, suspension_id, answer, authority, plans=plans, now=now)
             return EventBatch(ruling.events, ruling.guard)
@@ -519,7 +519,7 @@ class Engine:
     async def _command(
         self, execution: ExecutionState, build: BuildEvents, then: Callable[[], Awaitable[None]] | None = None
     ) -> ExecutionState:
-        """Return the state once the run has settled a command; if it refuses on a stale state, retry on a fresh one."""
+        """Return the state after the command. If the run refuses it on an old state, try again on the newest state."""
         run = self._run(execution)
         try:
             await self._settle(run, Command(build, then))

@@ -33,7 +33,6 @@ class ExecutionCache:
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
-        """By execution id."""
         self.idle: OrderedDict[str, ExecutionState] = OrderedDict()
         """Executions that need nothing from this process, by execution id, the least recently cached first."""
         self._sizes: dict[str, int] = {}

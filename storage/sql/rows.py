@@ -28,7 +28,7 @@ from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
 from planwarden.agent.core.execution.state import TRANSITIONS
-from planwarden.agent.ports.holdings import Grant, HeldKey
+from planwarden.agent.ports.budgets_and_keys import Grant, HeldKey
 from planwarden.agent.ports.store import Header, SuspensionRow
 from planwarden.storage.sql.database import Rows
 

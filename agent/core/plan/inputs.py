@@ -36,7 +36,9 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
         yield f"inputs is not a usable JSON Schema: {error}"
 
 
-def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
+def complete_inputs(
+    schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, JsonValue] | None
+) -> dict[str, JsonValue]:
     """Return the inputs of a run, with the schema's defaults filled in; empty for a plan that takes no inputs.
 
     `parse_plan` has already checked `schema`. An input that the schema does not declare is refused, unless the

@@ -13,7 +13,7 @@ import planwarden
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.ports.holdings import Grant
+from planwarden.agent.ports.budgets_and_keys import Grant
 from planwarden.server.api.audit import read_audit_page
 from planwarden.tools.base import Tool, define
 from tests import kit
