@@ -245,8 +245,8 @@ class StepState(FrozenStruct):
     taken_from: str | None = None
     """If the step was taken over as completed: the earlier execution whose log proves it; None otherwise."""
     waits_for: tuple[str, ...] = ()
-    """Unfinished steps on which this step depends only indirectly, through steps that were taken over: if a
-    confirmation is asked again, everything after it has to wait."""
+    """Unfinished steps before the taken-over steps on which this step depends. Such a step may be a confirmation that
+    is asked again, and everything after it must wait."""
     reuse: ev.TakenStep | None = None
     """What a loop that has not begun will take over for its items from the earlier execution."""
 
