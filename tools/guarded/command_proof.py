@@ -72,7 +72,7 @@ class _Reading(msgspec.Struct):
     """The words of each command, the outermost first. The last entry is the innermost command without its options."""
     folders: list[str] = []
     """The folders that these commands enter."""
-    places: list[str] = []
+    paths: list[str] = []
     """Other paths that these commands use."""
     unknown: list[str] = []
     """Words that may make the innermost command do something else, such as unknown options."""
@@ -140,7 +140,7 @@ def _explain_reading(reading: _Reading, folders: frozenset[str], root: str, fits
         other = re.sub(r"[A-Za-z]", "x", word)
         if fits(shlex.join([each if each != word else other for each in words])):
             return f"its options may keep it from running, or from failing: `{word[:60]}`"
-    return None if _is_in(root, folders, reading.places) else "it ran in another folder"
+    return None if _is_in(root, folders, reading.paths) else "it ran in another folder"
 
 
 def _read(words: Sequence[str]) -> _Reading:
@@ -173,8 +173,8 @@ def _is_harmless(option: Option) -> bool:
 
 def _note(reading: _Reading, options: Sequence[Option], operands: Sequence[str]) -> None:
     reading.folders += [option.value or "" for option in options if option.kind == "folder"]
-    reading.places += [option.value or "" for option in options if option.kind == "place"]
-    reading.places += [word for word in operands if "/" in word or word == ".."]
+    reading.paths += [option.value or "" for option in options if option.kind == "path"]
+    reading.paths += [word for word in operands if "/" in word or word == ".."]
     reading.unknown += [option.word for option in options if option.kind in ("line", "unknown")]
 
 
@@ -227,9 +227,9 @@ def _is_harmless_setting(word: str) -> bool:
     return bool(is_tool) and not reading.unknown
 
 
-def _is_in(root: str, folders: frozenset[str], places: Sequence[str]) -> bool:
+def _is_in(root: str, folders: frozenset[str], others: Sequence[str]) -> bool:
     """Return whether the command certainly runs in the root or below, and uses no path outside of the root."""
-    paths = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *places)}
+    paths = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *others)}
     return bool(folders) and all(path == root or path.startswith(f"{root.rstrip('/')}/") for path in paths)
 
 

@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["flag", "value", "count", "folder", "place", "line", "setting", "unknown"]
-_KINDS: Mapping[str, Kind] = {"": "flag", "=": "value", "#": "count", ">": "folder", "/": "place", "!": "line"}
+Kind = Literal["flag", "value", "count", "folder", "path", "line", "setting", "unknown"]
+_KINDS: Mapping[str, Kind] = {"": "flag", "=": "value", "#": "count", ">": "folder", "/": "path", "!": "line"}
 """What value the option takes, by the sign after its name in the table: none, a text (the sign may be followed by a
 pattern), a number if a number follows, the program's working folder, another path, or a command line."""
 

@@ -154,13 +154,13 @@ class _Draft:
         if name == "remove":
             self.difference["removed"].append(step_id)
         else:
-            self.steps.insert(self._find_place(operation.get("after")), step)
+            self.steps.insert(self._find_position(operation.get("after")), step)
             self.difference["moved"].append(step_id)
 
     def _add(self, step: JsonValue, after: JsonValue) -> None:
         if not isinstance(step, dict):
             raise InvalidPlan(f"operation 'add' has no object 'step'; send {EXAMPLES['revise']}")
-        self.steps.insert(self._find_place(after), step)
+        self.steps.insert(self._find_position(after), step)
         self.difference["added"].append(str(step.get("id"))[:64])
 
     def _change(self, step: dict[str, JsonValue], fields: JsonValue) -> None:
@@ -186,7 +186,7 @@ class _Draft:
             )
         return step
 
-    def _find_place(self, after: JsonValue) -> int:
+    def _find_position(self, after: JsonValue) -> int:
         if after is None:
             return len(self.steps)
         for index, step in enumerate(self.steps):

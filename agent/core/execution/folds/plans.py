@@ -164,12 +164,12 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     """Return the step with the calls of all items. Where `reuse` has the same call for the same item, take it over."""
     step, size = state.step, len(state.step.tool_calls)
     calls_by_id = {} if state.reuse is None else {call.call_id: call for call in state.reuse.calls}
-    places = {} if state.reuse is None else _find_earlier_places(step, items, state.reuse)
+    earlier = {} if state.reuse is None else _match_earlier_items(step, items, state.reuse)
     calls: list[Call] = []
     for index in range(len(items)):
         for number, planned in enumerate(step.tool_calls, 1):
             new = build_step_call(step, index * size + number, planned.tool_name, planned.arguments)
-            reused = calls_by_id.get(f"{step.step_id}:{places[index] * size + number}") if index in places else None
+            reused = calls_by_id.get(f"{step.step_id}:{earlier[index] * size + number}") if index in earlier else None
             request: list[JsonValue] = [planned.tool_name, planned.arguments]
             if reused is not None and is_same_json([reused.tool_name, reused.proposed], request):
                 new = replace(take_over_call(step.step_id, reused), call_id=new.call_id)
@@ -178,21 +178,21 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     return pass_over_items(replace(state, items=items, calls=tuple(calls), reuse=None, item_order=order))
 
 
-def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], reuse: ev.TakenStep) -> dict[int, int]:
-    """Return, by the place of each item now, the place that the same item had in the earlier loop, if it was there.
+def _match_earlier_items(step: PlanStep, items: Sequence[JsonValue], reuse: ev.TakenStep) -> dict[int, int]:
+    """Return, by the index of each item now, the index that the same item had in the earlier loop, if it was there.
 
-    If a call uses the index, both places must be the same. Of equal earlier items, use those with most calls first.
+    If a call uses the index, both must be the same. Of equal earlier items, use those with most calls first.
     """
     takes_index = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
 
-    def name(place: int, item: JsonValue) -> str:
-        return comparable_json([item, takes_index and place])
+    def name(index: int, item: JsonValue) -> str:
+        return comparable_json([item, takes_index and index])
 
     free: dict[str, deque[int]] = {}
     before, counts = reuse.items or (), Counter(call.index // len(step.tool_calls) for call in reuse.calls)
-    for place in sorted(range(len(before)), key=lambda place: -counts[place]):
-        free.setdefault(name(place, before[place]), deque()).append(place)
-    return {place: same.popleft() for place, item in enumerate(items) if (same := free.get(name(place, item)))}
+    for index in sorted(range(len(before)), key=lambda index: -counts[index]):
+        free.setdefault(name(index, before[index]), deque()).append(index)
+    return {index: same.popleft() for index, item in enumerate(items) if (same := free.get(name(index, item)))}
 
 
 def build_planned_calls(step: PlanStep) -> list[Call]:
