@@ -60,7 +60,7 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Digits of the policy's digest in a question, to tell a new policy from tampering; `digest` covers the whole of it."""
+"""Digits of the policy's digest in a question. They tell a new policy from a question that was tampered with."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:

@@ -372,7 +372,7 @@ class Engine:
             header = log.header
         is_other = header.owner != self.owner and header.is_leased(self.store.clock.steady())
         self._cache.note_owner(execution_id, is_other=is_other)
-        # Another process may have changed what runs here; this one may have committed since the header was read.
+        # The cached state may be older than the header, after a commit elsewhere, or newer, after a commit in this run.
         run = self._cache.runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
             return run.execution
