@@ -1,7 +1,7 @@
 """Advisory file locks, which the operating system drops when the process that holds them dies, however it dies.
 
 `WriteLock` serialises writers on SQLite versions with the WAL-reset bug (https://sqlite.org/wal.html#walresetbug, fixed
-in 3.51.3). `LivenessFile` shows that a process which owns executions is alive. For a memory store, `OneProcess` does.
+in 3.51.3). `LivenessFile` shows that a process with executions is alive. A store in memory has `OneProcess` instead.
 
 Both lock an open descriptor with filelock. Its class `FileLock` takes a path instead: it would open the file each time,
 which would slow every transaction, and create a missing file, which would bring a dead owner's file back.

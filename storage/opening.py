@@ -53,7 +53,7 @@ async def open_store(location: StoreLocation, policy: str = "") -> AsyncGenerato
 
 
 def open_at_once(location: StoreLocation) -> SqlLookups | None:
-    """Return lookups that never suspend, and so need no event loop, for a command that only looks things up.
+    """Return lookups for a command that only reads. They never suspend, so the command needs no event loop.
 
     Return None if the whole store has to be opened: for PostgreSQL, and for a file whose schema is not the newest one.
 

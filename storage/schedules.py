@@ -67,7 +67,7 @@ class PlanSchedule(Record, frozen=True, kw_only=True):
     recent: tuple[TickRecord, ...] = ()
     """What became of the last ticks, the newest at the end."""
     asked_by: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """Who asked for a tick that is not handled yet, by the tick; ticks of the clock are left out."""
+    """For each tick that is not handled yet and that somebody asked for: who asked."""
 
     @property
     def due_at(self) -> float | None:

@@ -1,7 +1,7 @@
 """planwarden's own bearer tokens: made at the terminal, shown once, stored as a hash.
 
-The secret itself is never stored. It has 256 random bits, so nobody can find it from a plain SHA-256 by trying
-values, and the time of an index look-up reveals nothing about it.
+The secret itself is never stored. It has 256 random bits, so a plain SHA-256 suffices: nobody can guess the secret from
+the hash, or from the time that a look-up of the hash takes.
 """
 
 import hashlib

@@ -3,6 +3,7 @@
 What serves MCP, draws pages or runs commands is imported when a test names it: most test processes need none of it.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from itertools import product
@@ -98,6 +99,18 @@ def __getattr__(name: str) -> object:
 def governed(home: Path = NOWHERE, /, **policy: object) -> Settings:
     # The fields are the policy's own; a wrong one raises at once.
     return Settings(home=home, policy=OperatorPolicy(**policy))  # pyright: ignore[reportArgumentType]
+
+
+def save_plan(home: Path, name: str, document: JsonValue) -> None:
+    """Save a plan in the home, text as YAML and anything else as JSON.
+
+    The file is there whole at once: a server that looks while it is being written would see a broken one.
+    """
+    (home / "plans").mkdir(exist_ok=True)
+    ending, text = ("yaml", document) if isinstance(document, str) else ("json", json.dumps(document))
+    written = home / f"{name}.part"
+    written.write_text(text, encoding="utf-8")
+    written.replace(home / "plans" / f"{name}.{ending}")
 
 
 def by(

@@ -44,8 +44,8 @@ Source = Literal["approval", "attempt", "reconcile", "row", "confirmation"]
 MAX_CACHED = 100
 NEEDS_MORE = "The call now needs more than the approval that it got: a rule of the operator now matches it differently."
 ASKED_AGAIN: tuple[Source, ...] = ("approval", "attempt", "reconcile")
-"""Sources of permits that are about one call alone: if such a permit no longer counts, a person is asked again and told
-why. For a row, that happens only if its tool changed."""
+"""Sources of permits about a single call: if such a permit no longer counts, a person is asked again and told why. For
+a row, this happens only if its tool changed."""
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):

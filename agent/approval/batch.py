@@ -57,7 +57,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
 
     At least one call must need a person. If calls would fail whatever the answer is, return only their failures.
     """
-    # On a copy of the budgets, each call without a row takes its share; a call that finds too little left gets a row.
+    # Count on a copy of the budgets: a call takes its share, or gets a row if too little is left.
     context = replace(context, budgets=replace(context.budgets, amounts=dict(context.budgets.amounts)))
     judged = list(islice(_list_rows(context, execution, state), MAX_ROWS))
     if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
@@ -105,7 +105,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
 
 
 def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
-    """Return the calls to search for placeholders: those of all rows if the plan lists the items, else one item's."""
+    """Return the calls to search for placeholders: those of all rows if the plan has the items, else of one item."""
     loop = state.step.loop
     if loop is None or not isinstance(loop.items, list):
         return list(state.list_item_calls(0))

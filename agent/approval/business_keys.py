@@ -17,7 +17,7 @@ from planwarden.agent.core.binding.bindings import Reference
 from planwarden.agent.core.binding.pointers import LeadsNowhere, ParsedTexts, follow
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
-from planwarden.agent.ports.holdings import HeldKey
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.policy import OnceRule
 
 KEY_CHARS = 32

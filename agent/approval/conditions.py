@@ -57,7 +57,7 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     """What the value at one place in the arguments must be like."""
 
     pointer: str
-    """As the operator wrote it, without the slash at the start; `the arguments` if it names them as a whole."""
+    """The pointer as written, without the slash at the start; `the arguments` if it leads to all of them."""
     parts: tuple[str, ...]
     """The pointer's parts; none for the arguments as a whole."""
     schema: Schema

@@ -25,14 +25,14 @@ from planwarden.agent.core.execution.state import Call, ExecutionState, StepStat
 from planwarden.agent.core.plan.pins import PIN_CHARS, describe_difference
 from planwarden.agent.core.plan.plan import Plan, find_steps_before
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
+from planwarden.agent.ports.budgets_and_keys import ROUNDING, HeldKey
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.holdings import ROUNDING, HeldKey
 from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 
 
 class BudgetTracker(msgspec.Struct):
-    """What a transaction knows of the budgets for which the store refused an earlier attempt to commit it."""
+    """The budgets that had too little left when the store refused an earlier attempt to commit the transaction."""
 
     refused: Mapping[str, BudgetExceeded] = {}
     """By budget: the store's refusal, which says how much is left."""
@@ -96,7 +96,7 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     holders: Mapping[str, HeldKey | None] = {}
     """The holder of each business key looked up for this transaction, by the key's digest; None if the key is free."""
     budgets: BudgetTracker = msgspec.field(default_factory=BudgetTracker)
-    """The budgets for which the store refused an earlier attempt to commit this transaction."""
+    """The budgets that had too little left at an earlier attempt to commit this transaction."""
     paths: RealPaths | None = None
     """Where the paths looked up so far lead. None if paths are not looked up: rules about paths then ask a person."""
     decided_rows: dict[str, DecidedRows] = {}

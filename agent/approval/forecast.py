@@ -1,8 +1,7 @@
-"""What can be said of a plan before it runs: which calls will ask whom, and what only the run will know.
+"""What can be said of a plan before it runs: which calls will ask a person, and what only the run will know.
 
-Nothing runs, and nothing is recorded. If the arguments of a call take nothing from steps of the plan, the call
-will get the verdict that is forecast, provided that tools, policy and grants stay as they are. Of most other calls,
-only the risk of the tool is known.
+Nothing runs, and nothing is recorded. If a call takes no argument from a step of the plan, the forecast of that call
+comes true, provided that tools, policy and grants stay as they are. Of most other calls, only the tool's risk is known.
 """
 
 from collections import Counter
@@ -32,10 +31,10 @@ from planwarden.agent.core.tool import Risk, highest_risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
 _KNOWN = ("completed", "skipped", "rejected")
-"""Statuses of steps whose result is known, or known to be absent."""
+"""Statuses of a step that has its result, or will never have one."""
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024
-"""The most bytes of arguments that one forecast looks at, because planwarden does nothing else while it looks."""
+"""The most bytes of arguments that one forecast reads, because planwarden does nothing else at the same time."""
 
 
 class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +43,13 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str
     tool_name: str
     call_id: str = ""
-    """Id of the call, if it belongs to a loop whose items are known; else empty."""
+    """Id of the call if it belongs to a loop whose items are known; empty for every other call."""
     risk: Risk | None = None
     arguments: dict[str, JsonValue] | None = None
-    """The arguments with which the call will be made; None when only the run will know them."""
+    """The arguments with which the call will run; None when only the run will know them."""
     definition_digest: str = ""
     takes_from: tuple[str, ...] = ()
-    """Sources of those arguments that have no value yet: step ids, `inputs`, `item`, or "an earlier result"."""
+    """Where the arguments without a value yet come from: step ids, `inputs`, `item`, or "an earlier result"."""
     asks: ev.SuspensionKind | None = None
     needs: ev.Needs | None = None
     quorum: int = 1
@@ -58,11 +57,11 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     covered_by: str | None = None
     """The step whose confirmation covers the call."""
     grant_id: str | None = None
-    """The grant that lets the call through, whatever values the sources in `takes_from` turn out to have."""
+    """The grant that lets the call through, whatever values come from `takes_from`."""
     has_changed: bool = False
     """Whether the tool has changed since the plan was accepted, and nobody has approved the change."""
     fault: str | None = None
-    """Why the call would fail now: no such tool, unfit arguments, a rule that denies it, or a key that is taken."""
+    """Why the call would fail now: no such tool, unfit arguments, a rule that denies it, or a business key in use."""
     rule: ev.MatchedRule | None = None
     """The operator's rule that decides about the call."""
     once_key: str | None = None
@@ -74,7 +73,7 @@ def forecast_calls(
 ) -> tuple[CallForecast, ...]:
     """Return a forecast of each planned call that has not run, in plan order, up to `MAX_CALLS` and `MAX_BYTES`.
 
-    Pass `has_inputs` as False while the plan's inputs are not known yet.
+    `has_inputs` is False as long as the inputs of the plan are not known.
 
     Raises:
         PathsNeeded: as in `Policy.requirement`.
@@ -102,8 +101,8 @@ def forecast_calls(
 
 
 def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
-    """Return the execution with every foreseeable skip applied. A step is skipped if one of its conditions is known not
-    to hold, or if a step that it needs is over without a result."""
+    """Return the execution with each step skipped whose skip is certain: one of its conditions surely does not hold, or
+    a step that it needs has ended without a result."""
     steps = dict(execution.steps)
     foreseen = replace(execution, steps=steps)
     for step_id in TopologicalSorter({name: state.step.dependencies for name, state in steps.items()}).static_order():
@@ -117,7 +116,7 @@ def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionSt
 
 
 def judge_conditions(execution: ExecutionState, step: PlanStep, *, has_inputs: bool) -> bool | None:
-    """Return whether all conditions of the step hold; None while only the run can say."""
+    """Return whether all conditions of the step hold; None if only the run can tell."""
     sources = list_sources(execution)
     verdict: bool | None = True
     for condition in step.when:
@@ -134,7 +133,7 @@ def judge_conditions(execution: ExecutionState, step: PlanStep, *, has_inputs: b
 
 
 def _list_planned(state: StepState) -> Sequence[Call]:
-    """Return the calls of the step; for a loop that has not begun, return the calls of one item."""
+    """Return the calls of the step. For a loop that has not begun, these are the calls of one item."""
     return state.calls if state.step.loop is None or state.items is not None else build_planned_calls(state.step)
 
 
@@ -187,9 +186,9 @@ def will_ask(
     tool_name: str,
     arguments: dict[str, JsonValue] | None,
 ) -> bool | None:
-    """Return whether the step's call of the tool asks a person; None if only the run can say.
+    """Return whether the step's call of the tool asks a person; None if only the run can tell.
 
-    `arguments` are None if a model writes them.
+    `arguments` is None if a model will write them.
 
     Raises:
         PathsNeeded: as in `Policy.requirement`.
@@ -213,19 +212,19 @@ def will_ask(
 
 
 def _find_repeat(request: CallRequest, key: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
-    """Return the reason for a refusal if another call has the business key; None if none has it, as far as is known."""
+    """Return why the call would be refused because another call has its business key; None if no such call is known."""
     execution, call = request.execution, request.call
     for other in before:
         step = execution.steps[other.step_id].step
         if other.once_key == key.key and judge_conditions(execution, step, has_inputs=has_inputs):
             per = " and ".join(key.values)
             return f"{call.tool_name} happens once per {per}, and step {other.step_id!r} makes the same call before"
-    # Without look-ups, a forecast leaves open whether the key is taken.
+    # A forecast that looks up nothing cannot tell whether an earlier execution has the key.
     return None if request.context.paths is None else explain_duplicate(request.context, execution, call, key)
 
 
 def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:
-    """Yield, without repeats, the steps, `inputs` and `item` from which the call takes values that do not exist yet."""
+    """Yield, without repeats, where the call takes values from that do not exist yet: steps, `inputs` or `item`."""
     plan, caller = execution.plan, execution.steps[call.step_id]
     loop = caller.step.loop
     assert plan is not None
@@ -233,7 +232,7 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
     references = list(find_references(call.proposed))
     sources = [reference.step_id for reference in references]
     if loop is not None and (caller.items is None or any(reference.call is not None for reference in references)):
-        # The number of calls depends on the items, and some calls take what another call of their item returns.
+        # How many calls there are depends on the items, and a call may take the result of another call for its item.
         yield ITEM
         sources += [reference.step_id for reference in find_references(loop.items)]
     for step_id in dict.fromkeys(sources):
@@ -246,7 +245,7 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
 def _judge(
     request: CallRequest, arguments: dict[str, JsonValue], before: list[CallForecast], *, has_inputs: bool
 ) -> Mapping[str, object]:
-    """Return the verdict that the call would get, such as the question that it will ask, as fields of a forecast."""
+    """Return, as fields of a forecast, whether the call would run, ask or fail."""
     suspend = request.context.tools.question(request.call.tool_name, arguments)
     if suspend is not None:
         question = ask_what_tool_asks(request, arguments, suspend).question
@@ -267,7 +266,7 @@ def _judge(
 
 
 def _list_later_risks(request: CallRequest, *, has_inputs: bool) -> Iterator[Risk]:
-    """Yield the risk of each call whose arguments are not known yet, and which the question may cover once they are."""
+    """Yield the risk of each call that the question may cover later, when the call's arguments are known."""
     context, execution = request.context, request.execution
     states = (execution.steps[step_id] for step_id in request.state.step.confirms)
     for call in (call for state in states if state.status != "skipped" for call in _list_planned(state)):
@@ -283,7 +282,7 @@ def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
 
 
 def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None:
-    """Return the one question about all rows of a loop, as fields of a forecast; None if it is not certain."""
+    """Return, as fields of a forecast, the one question about all calls of a loop; None if it may not be asked."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     assert execution.plan is not None
     step = request.state.step
@@ -301,18 +300,18 @@ def _describe_ask(ask: Requirement | ev.Question) -> dict[str, object]:
 
 
 def _find_sure_grant(request: CallRequest, before: list[CallForecast]) -> str | None:
-    """Return the id of the grant that lets the call through, whatever its missing values turn out to be; or None."""
+    """Return the id of the grant that lets the call through, whatever the missing values will be; None without one."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     requirement = _find_requirement(request)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
         return None
-    # An argument whose value is a binding counts as present, but a grant that fixes that argument does not fit.
+    # A binding counts as an argument without a known value, so no grant that fixes this argument's value fits.
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
     now, uses = context.clock.now(), _count_uses(before)
     return context.grants.find_covering(execution, call, definition, completed, requirement, now, uses=uses)
 
 
 def _find_requirement(request: CallRequest) -> Requirement:
-    """Return what the call needs, judged by those of its arguments that are known."""
+    """Return what the call needs according to the arguments that are known."""
     literal = {name: value for name, value in request.call.proposed.items() if not has_bindings(value)}
     return request.context.find_requirement(request.definition, literal)

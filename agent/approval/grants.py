@@ -1,14 +1,14 @@
 """Standing grants: "this tool with these arguments, this often at most, until this time", as a person decided before.
 
 A grant fixes the exact definition of the tool, the names of all arguments, the values of some or all of them, a
-number of uses, and an end. So no granted call has an argument that the grant's maker did not see. A grant counts as
-its maker's own approval would: if a run's owner made it as `human`, it lets no critical call of that run through. The
+number of uses, and an end. So no granted call has an argument that the grant's maker did not see. A grant is worth as
+much as an approval by its maker: if a run's owner made it as `human`, it lets no critical call of that run through. The
 store counts a use in the transaction that records the intent, so several processes together cannot use a grant more
 often than it says. This module only holds a copy of the open grants and chooses among them.
 
-A grant for a step of a saved plan lives longer, so it demands more: the run must follow exactly that version, from its
-beginning and with nothing changed, and the call must be in the plan, not added by a model. Retries and forks do not
-qualify. Even if an operator made such a grant, it lets no critical call through.
+A grant for a step of a saved plan lives longer, so it demands more: the run must follow exactly that version of the
+plan from its beginning, with nothing changed, and the call must be in the plan, not added by a model. A retry or a fork
+cannot use such a grant, and no critical call can, even if an operator made it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.holdings import Grant, GrantedStep, count_uses_left, is_open
+from planwarden.agent.ports.budgets_and_keys import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Policy, Requirement
 
 MAX_HOURS = 8

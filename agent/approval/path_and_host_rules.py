@@ -62,9 +62,9 @@ def is_on_domain(host: str, domains: Sequence[str]) -> bool:
 def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, loosens: bool | None) -> bool | None:
     """Return whether the path lies below one of the folders; None if that is not known.
 
-    Links and the case of letters may leave the answer open. Then return False for a rule that `loosens`, True for a
-    strict rule, and None for a rule that may be either (`loosens` is None). Only a strict rule counts a folder as lying
-    in itself.
+    Links and the case of letters may leave the answer open. Then a rule that `loosens` gets False, a strict rule gets
+    True, and a rule that may be either (`loosens` is None) gets None: so no rule lets too much pass. For a strict rule
+    alone, a folder lies below itself.
 
     Raises:
         PathsNeeded: `paths` lacks the path or a folder.

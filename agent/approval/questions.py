@@ -60,7 +60,7 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Digits of the policy's digest in a question, to tell a new policy from tampering; `digest` covers the whole of it."""
+"""Digits of the policy's digest in a question. They tell a new policy from a question that was tampered with."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
@@ -343,9 +343,9 @@ def find_silent_approval_s(execution: ExecutionState, tools: Iterable[ToolDefini
 def _limit_wait(request: CallRequest, suspend: Suspend, risk: Risk, silence_s: float) -> tuple[float | None, OnTimeout]:
     """Return the seconds within which the answer must come, and what silence decides after them.
 
-    The definition's limit comes from the operator or the tool's author. A number in the question may come from a model:
-    it can lengthen that limit, or set one if there is none, and silence then rejects. Silence approves the covered
-    calls after `silence_s` seconds, so it approves the question no earlier.
+    The definition's limit comes from the operator or the tool's author. A limit in the question may come from a model:
+    it can only lengthen the definition's limit, or set one if there is none, and then silence rejects. Silence must not
+    approve the question before it would approve the covered calls, which is after `silence_s` seconds.
     """
     definition = request.definition
     limit_s = find_answer_limit(request.execution, definition)

@@ -55,7 +55,7 @@ def revise_stale_question(
     risks: list[Risk] = [risk for _, risk in covers]
     denial = ""
     if definition is not None:
-        # Require more, as when the question was asked: no rule was written for a changed definition or unknown outcome.
+        # As when it was asked, let no rule lower the needs: none was written for a changed tool or an unknown outcome.
         is_full = question.traits.releases == "again" or execution.options.asks_because is not None
         is_full = is_full or other is not None or has_changed_since_plan(execution, definition)
         requirement = context.find_requirement(definition, question.arguments or {}, is_full=is_full)
@@ -100,7 +100,7 @@ def _find_staleness(
     if not is_of_policy(question, context.policy):
         reasons.append(POLICY_CHANGED)
     if other is not None and not takes and reasons:
-        # This alone causes no revision: no revision could make the call run as shown, and the dispatcher refuses it.
+        # Without other reasons, revise nothing: no revision makes the call run as shown, and the dispatcher refuses it.
         reasons.append(f"{other.name} changed after it was shown and no longer takes its arguments")
     return reasons
 
@@ -144,7 +144,7 @@ def revise_arguments(
         EditRefused: a host makes the call.
     """
     is_by_model = editor.assurance in ev.MODEL_ASSURANCES
-    # No edit changes an asker's arguments, or those of a call that began. A tool that asked takes only people's edits.
+    # The arguments of an asker, or of a call that has begun, are fixed. A tool that asked takes edits only from people.
     if question.asker or question.kind == "reconcile" or (question.traits.resumes_tool and is_by_model):
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if is_of_host(question.tool_name or ""):

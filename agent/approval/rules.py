@@ -60,8 +60,8 @@ class ArgumentRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loosens(self) -> bool | None:
-        """Whether the rule can only relax what calls need; None if it sets the risk `confirm`, which is lower
-        than the risk of some tools and higher than the risk of others."""
+        """Whether the rule can only lower what a call needs; None if it sets the risk `confirm`, which lowers the needs
+        of some tools and raises those of others."""
         if self.risk == "confirm":
             return None
         return self.then == "allow" or self.risk == "read"

@@ -80,7 +80,7 @@ def rule_on_answer(
     if question.expires_at is not None and question.expires_at <= now:
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
     if authority.digest not in (None, question.digest):
-        # The edits in the person's own approval may have revised the question, and this may be that approval again.
+        # This may be an approval that was sent twice: the edits in the first copy have then revised the question.
         same = ev.RecordedDecision(approved=True, content=answer.content)
         is_repeated = answer.modified_args is not None and _is_same(context, question, same, answer)
         if is_repeated and context.policy.person(authority.principal) in _find_voters(context, suspension, answer):

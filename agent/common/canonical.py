@@ -32,7 +32,7 @@ def canonical_json(value: JsonValue) -> str:
 
 
 def digest(value: JsonValue, *, context: str = "") -> str:
-    """Return the hex SHA-256 of `context`, a zero byte and the canonical JSON; `context` tells the uses apart."""
+    """Return the hex SHA-256 of `context`, a zero byte and the canonical JSON. Each use has a `context` of its own."""
     return hashlib.sha256(context.encode() + b"\0" + canonical_json(value).encode()).hexdigest()
 
 

@@ -1,9 +1,9 @@
 """JSON Schema validation of hostile input: bounded work, linear-time patterns, no fetching, a short list of faults.
 
-The library is `jsonschema-rs`. With `RegexOptions` it uses an engine that cannot backtrack
-(https://docs.rs/regex/latest/regex/#untrusted-input), but that can still take as many steps for each byte of text as
-the compiled pattern has states. A check runs in native code, and the whole process waits for it. So `Schema` refuses
-what would take long to compile, and `find_faults` refuses a value if checking it could take more than `MAX_WORK`: see
+The library is `jsonschema-rs`. With `RegexOptions`, its patterns never backtrack
+(https://docs.rs/regex/latest/regex/#untrusted-input). For each byte of text, a pattern can still take as many steps as
+it has states when compiled. A check runs in native code, and the whole process waits for it. So `Schema` refuses what
+would take long to compile, and `find_faults` refuses a value if checking it could take more than `MAX_WORK`: see
 `planwarden.agent.common.schema_cost`.
 """
 
@@ -47,7 +47,7 @@ MAX_EXPLAINED_WORK = 2_500
 """The most units of a check that describes every fault: describing takes a thousand times as long as checking."""
 _EXPLAINED = 1_000
 MAX_EXPLAINED_BYTES = 2_000_000
-"""The largest size of the values and constants that descriptions repeat."""
+"""The most bytes of values and constants that descriptions of faults quote."""
 TOO_MUCH_WORK = (
     f"checking it could take more than the {MAX_WORK // 50_000} ms that a check may take: "
     "the value, or the text under a pattern, is too large for its schema"

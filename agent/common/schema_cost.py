@@ -29,7 +29,7 @@ MAX_DEPTH = 64
 _MOST = 1e12
 """The most units that are counted; a larger number becomes this one."""
 _PASSES = 4
-"""How often the check applies the keywords beside an `unevaluated...`; nested ones multiply."""
+"""How often the check applies the keywords next to an `unevaluated...`; if these are nested, the factors multiply."""
 _CONSTANT = 20
 """Units of comparing a value with one constant, where the library cannot look the value up."""
 _FRACTION = 200
@@ -80,7 +80,7 @@ class _Part(NamedTuple):
     passes: int
     beside: list[Subschema]
     below: list[tuple[Name, Subschema]]
-    """Each with the name or the place of the part that it is applied to; None if it is applied to any part."""
+    """The subschemas for parts of the value, each with the name or the place of its part; None for every part."""
 
 
 class SchemaCost:

@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 
 @asynccontextmanager
-async def run_beside(work: Callable[[], Coroutine[object, object, object]]) -> AsyncGenerator[None]:
+async def keep_running(work: Callable[[], Coroutine[object, object, object]]) -> AsyncGenerator[None]:
     """Run the work while the block runs, and cancel it at the end of the block."""
     tasks, failure = anyio.create_task_group(), None
     await tasks.__aenter__()

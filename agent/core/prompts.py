@@ -156,7 +156,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     results: str = ""
     """Results of earlier steps, between markers."""
     task: str
-    """What to do."""
     form: str = ""
     """How to write the answer as text; a model with tool calling does not need it."""
     offered: tuple[str, ...] = ()
@@ -347,9 +346,9 @@ def _write_covered(execution: ExecutionState, confirms: Sequence[str]) -> str:
 
 
 def _write_attempts(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Iterator[str]:
-    """Yield why the last answer did not count, and how many attempts are left; a first prompt tells only of the last.
+    """Yield why the last answer did not count, and how many attempts are left; a first prompt mentions only the last.
 
-    Calls and texts have limits of their own: whatever the model answers, it has at least as many attempts as it reads.
+    Calls and texts have separate limits. The smaller number is given, so that it holds whatever the model answers.
     """
     options, step = execution.options, state.step
     if state.enforcing:

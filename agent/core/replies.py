@@ -13,7 +13,7 @@ from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitE
 from planwarden.agent.common.form import EXAMPLES, find_form_faults
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, STEPS_KEYS
 from planwarden.agent.core.plan.plan_input import call_schema
@@ -81,7 +81,7 @@ def build_reply_events(
             raise InvalidPlan(NO_PLAN)
         accepted, warnings = plans.read(plan, author="model")
         # A model's plan may begin without inputs from a caller, so each input needs a default.
-        inputs = fill_inputs(accepted.inputs, None)
+        inputs = complete_inputs(accepted.inputs, None)
     except InvalidArguments as error:
         return (replied, ev.PlanRefused(code=error.code, message=f"{error.message}; {NO_VALUES}"))
     except (InvalidPlan, LimitExceeded) as error:

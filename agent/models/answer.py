@@ -136,7 +136,7 @@ def _read_arguments(arguments: object) -> dict[str, JsonValue]:
 
 
 def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
-    """Return why the JSON that begins in the text is unusable, or what damaged an empty text; None for mere prose."""
+    """Return why the JSON in the text cannot be used or, for an empty text, what damaged it; None for prose."""
     if not text:
         return damage
     is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)

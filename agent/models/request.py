@@ -80,7 +80,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [ModelRequest(parts=[UserPromptPart(self.text)], instructions=self.system)]
 
     def build_parameters(self, *, force: bool) -> ModelRequestParameters:
-        """Return the tools to send: without `force` only the `forced` ones, if any, so that the model calls one."""
+        """Return the tools to send: without `force` only the `forced` ones, if any, so that no other can be called."""
         tools = self.tools if force or not self.forced else tuple(t for t in self.tools if t.name in self.forced)
         return ModelRequestParameters(function_tools=list(tools))
 

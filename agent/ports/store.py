@@ -16,8 +16,8 @@ from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import ExecutionState, ExecutionStatus, SuspensionState
+from planwarden.agent.ports.budgets_and_keys import Grant, HeldKey
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.holdings import Grant, HeldKey
 from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
 
 

@@ -40,7 +40,7 @@ class Observer(Protocol):
         ...
 
     def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:
-        """Observe that this process continues the execution of another one, which is silent if `is_silent`, else dead.
+        """Observe that this process continues an execution of a process that is silent if `is_silent`, and else dead.
 
         The other process last committed to the execution or renewed its lease `after_s` seconds ago.
         """

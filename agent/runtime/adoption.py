@@ -1,7 +1,7 @@
-"""Takes over executions that no process owns or whose process is silent, unless others must continue them (`Peers`).
+"""Takes over executions whose process is gone or silent, unless another process must continue them (see `Peers`).
 
-A silent process is alive but does not respond, and nobody knows what it will do when it wakes up: a container that was
-paused may be about to send a call. Therefore such a process keeps its executions for some time.
+A silent process has not ended but does not respond. When it wakes up, it may still send a call, as a paused container
+does. Therefore its executions are left to it for some time.
 """
 
 import logging
@@ -23,16 +23,15 @@ from planwarden.agent.runtime.log_reader import fold_log, load_execution
 logger = logging.getLogger(__name__)
 
 SKIPPED_S = 30.0
-"""Seconds after which a process looks again at an execution that it could not continue."""
+"""Seconds for which a process skips an execution that it could not continue."""
 MAX_SKIPPED = 1_000
 """The most executions to skip at a time; at this limit, the process claims no execution that it has not read."""
 RENEW_S = 5.0
 """Seconds between renewals of a process's leases; also how long a silent owner must be late before it is replaced."""
-LOOK_S = 2.5
-"""Seconds between looks for leases that others did not renew: short enough that a look finds each late lease at
-least `RENEW_S` before the lease ends."""
+SEARCH_S = 2.5
+"""Seconds between searches for late leases: each late lease must be found at least `RENEW_S` before it ends."""
 LATE_S = 8.0
-"""A lease (of 15 s) is late when fewer seconds than these are left: a process that responds renews sooner."""
+"""A lease (of 15 s) is late when it has less time left than this: a process that responds renews sooner."""
 SILENT_S = 60.0
 """Seconds for which a silent process keeps an execution with a running effect after the lease has ended."""
 UNLIMITED_S = 600.0
@@ -40,16 +39,16 @@ UNLIMITED_S = 600.0
 
 
 class Peers(Protocol):
-    """What this process knows about other processes that share the store; this knowledge may be some seconds old."""
+    """What this process knows about the other processes that share the store. It may be some seconds out of date."""
 
     @property
     def generation(self) -> int:
-        """A number that grows whenever something that this object knows changes."""
+        """A number that grows with each change of what this object knows."""
         ...
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the process that started last runs under a different policy from this one."""
+        """Whether the process that started last has another policy than this one."""
         ...
 
     @property
@@ -61,8 +60,8 @@ class Peers(Protocol):
         """Learn about a process that has just started, if an execution's `context` may name it. Raises `StoreError`."""
 
     def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
-        """Return False when another process must make the calls of one of the named tools, because its definition of
-        the tool differs from that in `tools`, or it has state that this one lacks. `context` is the execution's."""
+        """Return False if another process must call one of the named tools: it has another definition than `tools`, or
+        state that this process lacks. `context` is that of the execution."""
         ...
 
 
@@ -89,8 +88,8 @@ StartRun = Callable[[ExecutionState, Lease, bool], None]
 class Adoption:
     """Takes over executions as long as the process runs fewer than `concurrency`.
 
-    With `peers`, it leaves to them each execution whose remaining steps name a tool that this process lacks, or has in
-    another version than the process that started last. If that process has another policy, nothing is taken over.
+    With `peers`, it leaves an execution to them if the remaining steps name a tool that this process lacks, or whose
+    definition the process that started last has changed. If that process has another policy, nothing is taken over.
     """
 
     store: Store
@@ -107,14 +106,14 @@ class Adoption:
     _skipped: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """For each execution that cannot be read or continued here: until when to skip it, in steady seconds."""
     _skipped_with: tuple[Sequence[ToolDefinition], int] = field(default=((), 0), init=False)
-    """The catalogue and the generation of the peers for which `_skipped` holds."""
+    """This process's tools and the peers' generation when `_skipped` was filled; it is cleared when either changes."""
     _late: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]], init=False)
     """For each execution with a late lease: when the lease ends, and when it was first seen late, in steady seconds."""
 
     def _leaves_first(self, execution: ExecutionState) -> bool:
-        """Return True at the first look at an execution whose tools this process lacks, unless peers say who has them.
+        """Return True once for each execution whose tools this process lacks, if no peer says who has them.
 
-        Another process may have them without saying so. A later look continues the execution here, and its calls fail.
+        Another process may have these tools. If none takes the execution, it continues here later, and its calls fail.
         """
         are_tools_known = self.peers is not None and self.peers.are_tools_known
         if are_tools_known or execution.execution_id in self._left or has_needed_tools(execution, self.tools):
@@ -139,7 +138,7 @@ class Adoption:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether a process that started later has another policy: this one then only finishes what it has begun."""
+        """Whether a process that started later has another policy; this one then only finishes what it has begun."""
         return self.peers is not None and self.peers.is_outdated
 
     def count_room(self) -> int:
@@ -147,8 +146,8 @@ class Adoption:
         return 0 if self.is_outdated else self.concurrency - len(self.cache.runs)
 
     def count_claimable(self) -> int:
-        """Return how many unowned executions may be claimed before they are read: none if this process cannot
-        remember another execution to skip."""
+        """Return how many unowned executions to claim: none once `MAX_SKIPPED` are skipped, because a claimed execution
+        that cannot be continued must be skipped too."""
         definitions, now = self.tools.definitions(), self.store.clock.steady()
         generation = 0 if self.peers is None else self.peers.generation
         before, before_generation = self._skipped_with
@@ -171,7 +170,7 @@ class Adoption:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
         if execution_id in self.cache.runs:
-            # A command has just started a run of the execution here; the next look takes the execution over.
+            # A command has just started a run of the execution here; a later tick takes the execution over.
             await self.store.release(lease)
             return
         is_mine = False
@@ -190,20 +189,20 @@ class Adoption:
                 self.skip(execution_id)
                 await self.store.release(lease)
 
-    def next_look(self, late: Collection[str], looked_at: float) -> float:
-        """Return when to look again at leases that others did not renew, in steady seconds.
+    def plan_search(self, late: Collection[str], began_at: float) -> float:
+        """Return when the next search for late leases begins, in steady seconds.
 
-        `late` has the executions whose leases were late at `looked_at`; if a lease ended since then, look at once.
+        `late` has the executions that the last search found, which began at `began_at`. The next search comes early if
+        one of them can be taken over before then.
         """
         self._late = {name: times for name, times in self._late.items() if name in late}
         due = (max(leased_until, seen_at + RENEW_S) for leased_until, seen_at in self._late.values())
-        return min([looked_at + LOOK_S, *(at for at in due if at > looked_at)])
+        return min([began_at + SEARCH_S, *(at for at in due if at > began_at)])
 
     def _is_still_late(self, header: Header) -> bool:
-        """Look at a late lease. Return whether it was already late `RENEW_S` ago and has not been renewed since.
+        """Record a late lease. Return whether it was already late `RENEW_S` ago and has not been renewed since.
 
-        Only then is a silent owner replaced: after a sleep of the machine, all leases may have ended. The first look
-        comes before a late lease ends, so that the second one need not come long after the end.
+        Only then is a silent owner replaced: after the machine has slept, the leases of living owners have ended too.
         """
         now = self.store.clock.steady()
         leased_until, seen_at = self._late.setdefault(header.execution_id, (header.leased_until, now))
@@ -212,8 +211,8 @@ class Adoption:
             return False
         return now - seen_at >= RENEW_S
 
-    async def look_at(self, execution_id: str) -> None:
-        """Watch a late lease, and continue the execution once the lease has ended."""
+    async def watch_lease(self, execution_id: str) -> None:
+        """Record a late lease, and continue the execution if the lease has ended."""
         header = await self.store.header(execution_id)
         if header is None:
             return
@@ -223,7 +222,7 @@ class Adoption:
             await self._take_over(header)
 
     async def take_over(self, execution_id: str) -> None:
-        """Continue an execution whose lease ended or whose owner is gone, unless that owner may still act."""
+        """Continue an execution unless its owner is alive, or silent and may still act."""
         header = await self.store.header(execution_id)
         if header is not None:
             await self._take_over(header)
@@ -235,7 +234,7 @@ class Adoption:
             return
         if self._skipped.get(execution_id, -math.inf) > self.store.clock.steady():
             return
-        # Read before claiming: an execution that cannot be read must not be owned, and an owned one must continue.
+        # Read before claiming: a process must continue what it claims, and it cannot continue an unreadable execution.
         try:
             execution = await load_execution(self.store, header)
         except LogUnreadable:
@@ -245,7 +244,7 @@ class Adoption:
         if not self.may_run(execution) or self._leaves_first(execution):
             self.skip(execution_id)
             return
-        # `is_own`: this process owns the execution but does not run it, because the answer to its claim was lost.
+        # If this process owns the execution without running it, the answer to its earlier claim was lost.
         is_own = header.owner == self.owner
         grace_s = 0.0 if is_own else math.inf
         if not is_own and self._is_still_late(header):
@@ -262,7 +261,7 @@ class Adoption:
 
 
 def longest_call_s(execution: ExecutionState, tools: Toolbox) -> float:
-    """Return how many seconds to wait until a silent owner can no longer send an effect that it has begun."""
+    """Return how many seconds must pass before a silent owner can no longer send an effect that it has begun."""
     longest = 0.0
     for call in find_running_calls(execution):
         definition = tools.get(call.tool_name)

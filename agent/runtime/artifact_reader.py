@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 MAX_PARSED_BYTES = 1024 * 1024
 """The largest content that is parsed in this process."""
 MAX_TEXT_BYTES = 256 * 1024
-"""The same limit for content with text that is read as JSON."""
+"""The same limit if a text in the content is read as JSON, so that it is parsed twice."""
 MAX_BYTES = 8 * 1024 * 1024
 """The most bytes of all parts from one process; parts beyond this limit have a fault instead of a value."""
 TIME_LIMIT_S = 60.0

@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.runtime.lookups import LookedUp
 from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch, JobOutcome
@@ -42,7 +42,7 @@ def start(
         if inputs:
             if execution.status != "planned" or execution.plan is None:
                 raise InvalidArguments("the plan has begun and has its inputs; leave them out")
-            filled = fill_inputs(execution.plan.inputs, inputs)
+            filled = complete_inputs(execution.plan.inputs, inputs)
         started = ev.ExecutionStarted(options=options, client_id=client_id, inputs=filled)
         return EventBatch((started,), start=request)
 

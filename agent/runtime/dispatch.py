@@ -101,7 +101,8 @@ def _find_foreign_call(context: ApprovalContext, execution: ExecutionState, call
 
 
 def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool) -> PreparedCall:
-    """Return the job that repeats a call whose process recorded no result, or else the event of its unknown outcome."""
+    """Return the job that repeats a call without a recorded result, or, if it may not be repeated, the event that says
+    that its outcome is unknown."""
     return _limit_to_rehearsal(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
 
 
@@ -189,7 +190,7 @@ def _prepare_proposed(request: CallRequest) -> PreparedCall:
 
 
 def _judge(request: CallRequest, arguments: dict[str, JsonValue], permit: Permit | None = None) -> PreparedCall:
-    """Return what follows once `authorize` has judged the call: by `permit` or, for a new call, by confirmations."""
+    """Return what follows from the verdict of `authorize`. A new call has no `permit`; confirmations may cover it."""
     permits = list_confirmations(request, arguments) if permit is None else (permit,)
     return _act_on(request, arguments, authorize(request, arguments, permits))
 

@@ -5,6 +5,7 @@ scheduler does the work that no caller asks for. Executions run in the engine's 
 request: if a caller stops waiting, the execution continues.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
@@ -22,6 +23,7 @@ from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.approval.ruling import Ruling, rule_on_answer
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
+    CommitUnknown,
     DuplicateEffect,
     PlanUnfinished,
     PlanwardenError,
@@ -50,7 +52,7 @@ from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log,
 from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
 from planwarden.agent.runtime.new_execution import NewExecution
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.run import Run, RunContext, settle
+from planwarden.agent.runtime.run import Run, RunContext
 from planwarden.agent.runtime.scheduler import Scheduler
 from planwarden.agent.runtime.timeouts import renew, wake
 from planwarden.agent.runtime.transaction_builder import BuildEvents, Command, EventBatch
@@ -117,7 +119,7 @@ class Engine:
         self.may_run = self._adoption.may_run
         """Returns False if other processes that share the store must continue the execution."""
         self.tick = self._scheduler.tick
-        """Runs one turn of the scheduler."""
+        """Runs one tick of the scheduler."""
         self._lost_store: StoreReplaced | None = None
         """The error that made the engine end by itself, if it did."""
         self._is_closing = False
@@ -125,8 +127,11 @@ class Engine:
         """Set when the engine closes and nothing runs."""
         self._tasks: TaskGroup | None = None
         """The tasks of the scheduler and of `_host_jobs`."""
-        self._jobs: TaskGroup | None = None
-        """The tasks of the runs."""
+        self._jobs = anyio.CancelScope(shield=True)
+        """The scope of the runs' tasks."""
+        self._has_started = anyio.Event()
+        self._commands: set[asyncio.Future[None]] = set()
+        """The commands that callers wait for."""
         self._context: RunContext | None = None
 
     async def __aenter__(self) -> Self:
@@ -134,24 +139,13 @@ class Engine:
         await self.refresh_grants()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        # Cancelled in here, anyio would wait for the end of the shielded task, which nobody asks to end.
-        with anyio.CancelScope(shield=True):
-            self._jobs = jobs = await self._tasks.start(self._host_jobs)
-            self._context = RunContext(
-                store=self.store,
-                performer=self._performer,
-                lookups=self.lookups,
-                tasks=jobs,
-                owner=self.owner,
-                outbox=self._outbox,
-                observer=self._observer,
-                on_commit=self._after_commit,
-                is_closing=lambda: self._is_closing,
-                may_run=self._adoption.may_run,
-                on_stream=self._wake_watcher,
-                skip=self._adoption.skip,
-            )
+        self._tasks.start_soon(self._host_jobs)
         self._tasks.start_soon(self._run_scheduler)
+        try:
+            await self._has_started.wait()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     async def __aexit__(
@@ -161,45 +155,73 @@ class Engine:
 
         Raises `StoreReplaced` if that error ended the engine.
         """
-        assert self._tasks is not None and self._jobs is not None
+        assert self._tasks is not None
         self._is_closing = True
         # If an error ended one task and so cancelled the others, none of them will set `_all_done`.
         is_wrecked = self._tasks.cancel_scope.cancel_called
-        with anyio.move_on_after(self._grace_s, shield=True):
-            if not is_wrecked and self._cache.is_busy:
-                await self._all_done.wait()
-        self._jobs.cancel_scope.cancel()
         try:
-            await cancel_tasks(self._tasks, error)
+            with anyio.move_on_after(self._grace_s, shield=True):
+                if not is_wrecked and self._cache.is_busy:
+                    await self._all_done.wait()
         finally:
-            self._context = None
-            with anyio.CancelScope(shield=True):
-                for lease in filter(None, (run.lease for run in self._cache.runs.values())):
-                    try:
-                        await self.store.release(lease)
-                    except PlanwardenError as fault:
-                        logger.warning("could not release execution %s: %s", lease.execution_id, fault.message)
-            if self._lost_store is not None:
-                raise self._lost_store
+            self._jobs.cancel()
+            try:
+                await cancel_tasks(self._tasks, error)
+            finally:
+                self._context = None
+                self._end_waits()
+                await self._release_leases()
+                if self._lost_store is not None:
+                    raise self._lost_store
+
+    def _end_waits(self) -> None:
+        """Let everybody go who waits for a run, because no run will settle a command or wake a watcher any more."""
+        for settled in self._commands:
+            if not settled.done():
+                settled.set_exception(CommitUnknown("the engine has ended; whether this was stored is not known"))
+        for execution_id in self._notifier.watched:
+            self._notifier.wake(execution_id)
+
+    async def _release_leases(self) -> None:
+        with anyio.CancelScope(shield=True):
+            for lease in filter(None, (run.lease for run in self._cache.runs.values())):
+                try:
+                    await self.store.release(lease)
+                except PlanwardenError as fault:
+                    logger.warning("could not release execution %s: %s", lease.execution_id, fault.message)
 
     async def _run_scheduler(self) -> None:
-        assert self._tasks is not None and self._jobs is not None
+        assert self._tasks is not None
         try:
             await self._scheduler.run()
         except StoreReplaced as error:
             self._lost_store = error
-            self._jobs.cancel_scope.cancel()
+            self._jobs.cancel()
             self._tasks.cancel_scope.cancel()
 
-    async def _host_jobs(self, *, task_status: TaskStatus[TaskGroup]) -> None:
+    async def _host_jobs(self) -> None:
         """Host the runs, shielded: cancelling the task that entered the engine does not stop them, so calls can finish.
 
         An error that no run handles ends the engine, and is raised in that task.
         """
-        async with anyio.create_task_group() as jobs:
-            jobs.cancel_scope.shield = True
-            task_status.started(jobs)
-            await anyio.sleep_forever()
+        with self._jobs:
+            async with anyio.create_task_group() as tasks:
+                self._context = RunContext(
+                    store=self.store,
+                    performer=self._performer,
+                    lookups=self.lookups,
+                    tasks=tasks,
+                    owner=self.owner,
+                    outbox=self._outbox,
+                    observer=self._observer,
+                    on_commit=self._after_commit,
+                    is_closing=lambda: self._is_closing,
+                    may_run=self._adoption.may_run,
+                    on_stream=self._wake_watcher,
+                    skip=self._adoption.skip,
+                )
+                self._has_started.set()
+                await anyio.sleep_forever()
 
     async def create(self, new: NewExecution) -> ExecutionState:
         """Return a new execution, durable and running, with a warning if another one of the same plan is unfinished.
@@ -256,7 +278,7 @@ class Engine:
     ) -> ExecutionState:
         run = self._run(new)
         batch = EventBatch(events, start=start, artifacts=artifacts)
-        await settle(run, Command(lambda execution, now, lookups: batch))
+        await self._settle(run, Command(lambda execution, now, lookups: batch))
         return run.execution
 
     async def start(
@@ -319,7 +341,7 @@ class Engine:
             if self._adoption.is_outdated and answer.approved is not False:
                 refuse_outdated(state, suspension_id)
             plans = lookups.build_plan_intake(state)
-            # What the released calls read does not change what the question covers.
+            # The parts that were read for the released calls must not change what the question covers.
             context = replace(lookups.approval, parts={})
             ruling = rule_on_answer(context, state, suspension_id, answer, authority, plans=plans, now=now)
             return EventBatch(ruling.events, ruling.guard)
@@ -350,7 +372,7 @@ class Engine:
             header = log.header
         is_other = header.owner != self.owner and header.is_leased(self.store.clock.steady())
         self._cache.note_owner(execution_id, is_other=is_other)
-        # Another process may have changed what runs here; this one may have committed since the header was read.
+        # The cached state may be older than the header, after a commit elsewhere, or newer, after a commit in this run.
         run = self._cache.runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
             return run.execution
@@ -393,7 +415,7 @@ class Engine:
         if execution.status != "running":
             return execution
         with anyio.move_on_after(seconds):
-            while True:
+            while self._context is not None:
                 # Watch before reading the state again, so that no commit is missed between the two.
                 watch = self._notifier.watch_stop(execution.execution_id)
                 execution = await self._latest(execution)
@@ -497,18 +519,30 @@ class Engine:
     async def _command(
         self, execution: ExecutionState, build: BuildEvents, then: Callable[[], Awaitable[None]] | None = None
     ) -> ExecutionState:
-        """Return the state once the run has settled a command; if it refuses on a stale state, retry on a fresh one."""
+        """Return the state after the command. If the run refuses it on an old state, try again on the newest state."""
         run = self._run(execution)
         try:
-            await settle(run, Command(build, then))
+            await self._settle(run, Command(build, then))
         except UsageError:
             self._cache.drop_idle(execution.execution_id)
             fresh = await self.find(execution.execution_id)
             if fresh.version == execution.version:
                 raise
             run = self._run(fresh)
-            await settle(run, Command(build, then))
+            await self._settle(run, Command(build, then))
         return run.execution
+
+    async def _settle(self, run: Run, command: Command) -> None:
+        """Submit a command and wait until it is settled; raise its error. Cancelling the wait undoes nothing."""
+        command.future = asyncio.get_running_loop().create_future()
+        self._commands.add(command.future)
+        try:
+            run.submit(command)
+            await command.future
+        finally:
+            self._commands.discard(command.future)
+        if command.error is not None:
+            raise command.error
 
     def _run(self, execution: ExecutionState) -> Run:
         run = self._cache.runs.get(execution.execution_id)

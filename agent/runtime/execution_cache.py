@@ -15,8 +15,8 @@ from planwarden.agent.ports.watchers import Commit, Listener
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 256
-"""The most idle executions to keep. With twice this limit, executions take 3 % longer when 100 run at once, because a
-state is no longer in the CPU's caches when it is dropped."""
+"""The most idle executions to keep. With twice as many, executions take 3 % longer when 100 run at once, because their
+states no longer fit into the CPU's caches."""
 MAX_IDLE_BYTES = 16 * 1024 * 1024
 """The most bytes that the encoded states of idle executions may have in total; if a single state is larger, it alone is
 kept. In memory, the states take up to 6 times as much."""
@@ -33,7 +33,6 @@ class ExecutionCache:
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
-        """By execution id."""
         self.idle: OrderedDict[str, ExecutionState] = OrderedDict()
         """Executions that need nothing from this process, by execution id, the least recently cached first."""
         self._sizes: dict[str, int] = {}

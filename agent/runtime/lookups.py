@@ -153,7 +153,7 @@ class LookupReader:
                 results |= dict.fromkeys(mine, f"{text} to take: it is {status}")
             else:
                 results |= await self._read_results(source, mine)
-            # Let other tasks run, because one step may already fill a turn of the event loop.
+            # Let other tasks run, because reading one step may already take long.
             await anyio.lowlevel.checkpoint()
         return results
 

@@ -33,7 +33,6 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     goal: str | None = None
     """What a given plan is for."""
     inputs: Mapping[str, JsonValue] | None = None
-    """The inputs of the plan."""
     has_all_inputs: bool = False
     """Whether `inputs`, if given, are complete: a retry then takes no further inputs from the earlier execution."""
     options: Mapping[str, JsonValue] | None = None
@@ -57,7 +56,6 @@ class PreparedThread(msgspec.Struct, frozen=True):
     context: str | None = None
     """A summary of what the thread did before, for a model that makes a plan."""
     effects: tuple[ev.ThreadEffect, ...] = ()
-    """The newest effects of the executions of the thread."""
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +80,10 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     pins: tuple[str, ...] | None = None
     """Pins of the tool definitions that somebody relied on before; if None, the current definitions are pinned."""
     inputs: dict[str, JsonValue] | None = None
-    """The inputs of the plan, as `fill_inputs` returns them."""
+    """The inputs of the plan, as `complete_inputs` returns them."""
     plan_only: bool = False
     """Whether the execution stops once the model has made the plan."""
     saved_plan: ev.PlanVersion | None = None
-    """The saved plan that it runs."""
     start: StartRequest | None = None
     """What the store keeps of the request, and the state in which the thread must be."""
     retry: Retry | None = None

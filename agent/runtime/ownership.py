@@ -22,7 +22,7 @@ State = Literal["unowned", "owned", "foreign", "unproven", "in_doubt", "lost"]
 another process did a moment ago. `in_doubt`: a commit of this process has no answer. `lost`: another process owns it or
 will, and jobs that were started here still run."""
 OwnershipEvent = Literal["acquired", "released", "denied", "ceded", "advanced", "jobs_ended", "commit_unknown"]
-"""`acquired`: the store says that this process owns it. `released`: this process does not own it, or no longer has to.
+"""`acquired`: the store says that this process owns it. `released`: this process does not own it, or need not any more.
 `denied`: this process cannot own it for now. `ceded`: another process owns it, or this one gave it up after an error.
 `advanced`: others appended to the log. `jobs_ended`: the last job here ended. `commit_unknown`: see `in_doubt`."""
 

@@ -1,7 +1,7 @@
 """Performs what was committed: one tool call or one model prompt, within its time limit. Returns what to record.
 
-Everything that happens in a tool becomes an event. A cancellation that somebody asked for is recorded too. If the
-process ends, the cancellation passes through unrecorded, and recovery later finds the call where the log left it.
+Everything that happens in a tool becomes an event, and so does a cancellation that somebody asked for. A cancellation
+because the process ends is not recorded: the next owner recovers the call from what the log says.
 """
 
 import asyncio

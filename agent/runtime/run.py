@@ -7,7 +7,6 @@ of call k+1 share a transaction. The task that brings a fact also performs what 
 A cancelled tool may keep running: a plain function on a thread is abandoned, not killed.
 """
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -38,7 +37,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import fold
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.ports.holdings import KeyHeld
+from planwarden.agent.ports.budgets_and_keys import KeyHeld
 from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
@@ -276,7 +275,7 @@ class Run:
                 self._ownership.apply("released")
                 await self._context.store.release(lease)
             elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
-                # Repeating a call need not append an event, so the run may lack the lease, which every call needs.
+                # Every call needs the lease. Appends take it, but a call can be repeated without an append.
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
             return await self._handle_refusal(refusal, facts, transaction, lookups)
@@ -377,7 +376,7 @@ class Run:
         self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp
     ) -> Transaction:
         """Build a transaction; whenever it lacks something, read that and build it again."""
-        # The loop ends: every turn adds what this transaction lacked, and it can lack only so much.
+        # The loop ends: each pass reads something that the transaction lacked, and it can lack only so much.
         while True:
             inflight = self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else ()
             follow = self._may_run and self._ownership.rights.starts_jobs and not self._context.is_closing()
@@ -577,12 +576,3 @@ class Run:
         self._waiting.extend(self._unstored)
         self._unstored.clear()
         self.submit(None)
-
-
-async def settle(run: Run, command: Command) -> None:
-    """Submit a command and wait until it is settled; raise its error, if any. Cancelling the wait undoes nothing."""
-    command.future = asyncio.get_running_loop().create_future()
-    run.submit(command)
-    await command.future
-    if command.error is not None:
-        raise command.error

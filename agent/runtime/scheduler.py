@@ -1,4 +1,4 @@
-"""Work that no caller asks for: deadlines, alarms, leases, abandoned executions, and commits of other processes."""
+"""Work in the background: deadlines, alarms, leases, abandoned executions, and commits of other processes."""
 
 import logging
 import math
@@ -19,18 +19,18 @@ Row = TypeVar("Row")
 
 TICK_S = 0.5
 MAX_ROWS = 100
-"""The most rows of one kind that one turn takes care of."""
+"""The most rows of one kind that one tick handles."""
 RECHECK_PAUSE_S = 0.01
-"""Seconds to sleep after a check for commits of other processes, so that the next check covers several."""
+"""Seconds to sleep after a check for commits of other processes, so that the next check covers several commits."""
 CLAIMED_AT_ONCE = 16
-"""The most executions to claim in one go, leaving some to others; after so many, the next claim follows at once."""
+"""The most executions to claim at once: other processes get some too. After a full claim, the next follows at once."""
 AT_ONCE = 16
-"""The most due questions that are handled at the same time, so that their commits share one wait for the disk."""
+"""The most due questions that are handled at the same time: their commits then share one wait for the disk."""
 
 
 @dataclass(eq=False)
 class Scheduler:
-    """Takes a turn every `TICK_S` seconds."""
+    """Does the background work of one process, in a tick every `TICK_S` seconds."""
 
     store: Store
     owner: str
@@ -42,19 +42,20 @@ class Scheduler:
     refresh_grants: Callable[[], Awaitable[None]]
     wake: Callable[[SuspensionRow], Awaitable[None]]
     """Lets a question time out or its alarm fire."""
-    _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
-    """Held during a turn, so that no other turn acts on what this one has found."""
+    _tick_lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    """Held during a tick, so that no two ticks handle the same rows."""
     _changes: int = field(default=0, init=False)
+    """The number of the store's last change that this process has seen."""
     _due: frozenset[str] = field(default=frozenset(), init=False)
-    """The questions that the last turn found due."""
+    """The questions that were due in the last tick."""
     _renewed_at: float = field(default=-math.inf, init=False)
     """When leases were last renewed, in seconds of the steady clock."""
-    _look_at: float = field(default=-math.inf, init=False)
-    """When to start the next look at the leases of others, in seconds of the steady clock."""
-    _looked_at: float = field(default=-math.inf, init=False)
-    """When the current look began, in seconds of the steady clock."""
+    _next_search_at: float = field(default=-math.inf, init=False)
+    """When the next search for late leases begins, in seconds of the steady clock."""
+    _search_began_at: float = field(default=-math.inf, init=False)
+    """When the current search for late leases began, in seconds of the steady clock."""
     _late: list[str] = field(default_factory=list[str], init=False)
-    """Ids of the executions with late leases that the current look has found so far; a look may take several turns."""
+    """Ids of the executions whose late leases the current search has found so far; a search may take several ticks."""
 
     async def run(self) -> None:
         """Run until it is cancelled."""
@@ -63,23 +64,23 @@ class Scheduler:
             try:
                 has_more = await self.tick()
             except StoreReplaced:
-                # Nothing that this process does counts from now on; the engine ends.
+                # The store would refuse everything from now on, so the engine ends.
                 raise
             except StoreError as error:
                 logger.error("%s", error.message)
-            # The scheduler must outlive one bad row; the next turn tries it again.
+            # The scheduler must outlive one bad row; the next tick tries that row again.
             except Exception:
-                logger.exception("the scheduler's turn failed; the next turn tries again")
+                logger.exception("a tick of the scheduler failed; the next tick tries again")
             await self._rest(0 if has_more else TICK_S)
 
     async def _rest(self, rest_s: float) -> None:
-        """Wait `rest_s` seconds for the next turn; check for commits of other processes when the store reports one."""
+        """Wait `rest_s` seconds; check for commits of other processes as soon as the store reports one."""
         until = anyio.current_time() + rest_s
         while (left_s := until - anyio.current_time()) > 0:
             try:
                 await self.store.wait_for_changes(self._changes, left_s)
                 if anyio.current_time() < until:
-                    async with self._turn:
+                    async with self._tick_lock:
                         if await self._check_other_processes() and self.adopts:
                             while await self._adopt():
                                 pass
@@ -89,11 +90,11 @@ class Scheduler:
                 await anyio.sleep(left_s)
 
     async def tick(self) -> bool:
-        """Wait for the current turn to end, then take another.
+        """Handle what is due, at most `MAX_ROWS` of a kind; wait first for a tick that is already running.
 
-        Return True when more is due than this turn took care of, so that the next turn must not wait.
+        Return True if more may be due, so that the next tick must follow at once.
         """
-        async with self._turn:
+        async with self._tick_lock:
             await self._check_other_processes()
             now = self.store.clock.steady()
             is_time_to_renew = now - self._renewed_at >= RENEW_S
@@ -106,18 +107,18 @@ class Scheduler:
             if self.adopts:
                 await self.store.expire_dead()
             has_more = self.adopts and await self._adopt()
-            if self.adopts and now >= self._look_at:
+            if self.adopts and now >= self._next_search_at:
                 await self._take_over_orphans()
             elif not self.adopts and is_time_to_renew:
-                # `take_over` leaves alone those that have a living owner.
+                # `take_over` leaves an execution alone if its owner is alive.
                 running = [name for name, state in self.cache.idle.items() if state.status == "running"]
                 await _for_each(self.adoption.take_over, running)
             before, self._due = self._due, frozenset(row.suspension_id for row in due)
-            # A question that the last turn found due too could not be handled: try it again at the usual pace.
+            # A question that was due in the last tick too could not be handled: try it again at the usual pace.
             return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
     async def _adopt(self) -> bool:
-        """Take over executions that no process owns. Return True when there may be more of them."""
+        """Take over executions that no process owns. Return True if more may be left."""
         limit = min(CLAIMED_AT_ONCE, self.adoption.count_claimable())
         if limit <= 0:
             return False
@@ -126,23 +127,23 @@ class Scheduler:
         return len(leases) == CLAIMED_AT_ONCE
 
     async def _take_over_orphans(self) -> None:
-        """Watch late leases, and continue executions without a valid lease, at most `MAX_ROWS` in each turn.
+        """Watch late leases, and continue executions whose lease has ended: at most `MAX_ROWS` in each tick.
 
-        Each turn goes on after the last row of the turn before, so rows that cannot be continued do not hide others.
+        Each tick goes on after the last row of the tick before. So executions that cannot be continued hide no others.
         """
         if not self._late:
-            self._looked_at = self.store.clock.steady()
+            self._search_began_at = self.store.clock.steady()
         late = await self.store.orphans(MAX_ROWS, ahead_s=LATE_S, after=self._late[-1] if self._late else "")
         self._late += late
-        await _for_each(self.adoption.look_at, late)
+        await _for_each(self.adoption.watch_lease, late)
         if len(late) < MAX_ROWS:
-            self._look_at = self.adoption.next_look(frozenset(self._late), self._looked_at)
+            self._next_search_at = self.adoption.plan_search(frozenset(self._late), self._search_began_at)
             self._late = []
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
-        """Return the due rows: none under an outdated policy; without `adopts`, only expired questions of `cache`."""
+        """Return the rows of due questions: without `adopts`, only the expired questions of executions in `cache`."""
         if self.adoption.is_outdated:
-            # Silence may count as approval only under the policy under which the question was asked.
+            # A due question may be approved by silence, which this process cannot judge under an outdated policy.
             return ()
         if self.adopts:
             return await self.store.due(MAX_ROWS)
@@ -158,9 +159,9 @@ class Scheduler:
         return [row for row in rows if row is not None and row.status == "pending"]
 
     async def _check_other_processes(self) -> bool:
-        """Wake the watchers of executions that run elsewhere; make those that run here read what others appended.
+        """Wake the watchers of executions that run elsewhere, and make each run here read what others appended.
 
-        Return True when an execution may be running without an owner.
+        Return True if there may be an unfinished execution without an owner.
         """
         changes = await self.store.changes(self._changes)
         if changes.number == self._changes:
@@ -175,7 +176,7 @@ class Scheduler:
         owned = [name for name, run in self.cache.runs.items() if run.lease is not None]
         if changed is not None:
             owned = [name for name in owned if name in changed]
-        # Make one query for all executions: each execution acts on a new answer only after its query returns.
+        # One query for all executions takes less time: a run learns of a new answer only when its query returns.
         for header in await self.store.headers(owned) if owned else ():
             run = self.cache.runs.get(header.execution_id)
             if run is None or run.lease is None:
@@ -188,17 +189,17 @@ class Scheduler:
         return changes.has_unowned
 
 
-async def _for_each(care: Callable[[Row], Awaitable[None]], rows: Sequence[Row], *, at_once: int = 1) -> None:
-    """Take care of every row, in order, `at_once` at a time.
+async def _for_each(handle: Callable[[Row], Awaitable[None]], rows: Sequence[Row], *, at_once: int = 1) -> None:
+    """Handle every row, in order, `at_once` at a time.
 
-    A `PlanwardenError` with one row does not stop the others; the next turn tries that row again.
+    If handling one row raises a `PlanwardenError`, the others are still handled; the next tick tries that row again.
     """
     remaining = iter(rows)
 
     async def work() -> None:
         for row in remaining:
             try:
-                await care(row)
+                await handle(row)
             except PlanwardenError as error:
                 logger.error("%s", error.message)
 

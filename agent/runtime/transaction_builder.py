@@ -48,7 +48,7 @@ from planwarden.agent.core.prompts import (
     build_synthesis_prompt,
 )
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.holdings import HeldKey
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
@@ -74,10 +74,8 @@ class JobOutcome(msgspec.Struct, gc=False):
     """The outcome of a performed call or prompt; it must not be lost."""
 
     key: str
-    """The key of the job."""
     events: tuple[ev.Event, ...]
     artifacts: tuple[Artifact, ...] = ()
-    """Artifacts that the events name."""
 
 
 BuildEvents = Callable[[ExecutionState, float, LookedUp], EventBatch]

@@ -20,7 +20,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, LogKind, hash_row
 from planwarden.agent.core.execution.state import new_execution
-from planwarden.agent.ports.holdings import Grant, day_of
+from planwarden.agent.ports.budgets_and_keys import Grant, day_of
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.grants import describe_grant
 from planwarden.server.api.limits import check_limit

@@ -15,7 +15,7 @@ from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.ports.holdings import HeldKey
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.store import Store
 from planwarden.server.views.instants import to_utc
 

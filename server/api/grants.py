@@ -28,8 +28,8 @@ from planwarden.agent.core.execution.audit import POLICY_CHARS, AuditEntry, Kind
 from planwarden.agent.core.execution.state import Call, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.budgets_and_keys import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.environment import new_id
-from planwarden.agent.ports.holdings import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Requirement
 from planwarden.server.api.starts import Starts
 from planwarden.server.views.escaping import name_some

@@ -10,7 +10,7 @@ from planwarden.agent.core.control.retry_reuse import keep_version, take_over
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import StartRequest
@@ -79,7 +79,7 @@ async def _add_plan(
     from_step: str | None,
 ) -> NewExecution:
     parsed = await _check_plan(starts, execution, document)
-    inputs = fill_inputs(parsed.plan.inputs, choose_inputs(execution, parsed.plan, start))
+    inputs = complete_inputs(parsed.plan.inputs, choose_inputs(execution, parsed.plan, start))
     reuse = take_over(execution, parsed.plan, inputs, from_step)
     _check_tools(starts, parsed.plan, reuse, document)
     return replace(

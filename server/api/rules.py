@@ -25,7 +25,7 @@ from planwarden.agent.core.binding.bindings import find_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.holdings import ROUNDING
+from planwarden.agent.ports.budgets_and_keys import ROUNDING
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.store import Lookups

@@ -20,7 +20,7 @@ import anyio
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.common.task_groups import run_beside
+from planwarden.agent.common.task_groups import keep_running
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.model import CallerModel
 from planwarden.agent.ports.store import Store
@@ -97,7 +97,7 @@ async def open_runtime(
         if duties.has_engine:
             await stack.enter_async_context(engine)
             if home.downstream.agents is not None:
-                await stack.enter_async_context(run_beside(partial(home.downstream.agents.watch, engine)))
+                await stack.enter_async_context(keep_running(partial(home.downstream.agents.watch, engine)))
         service = Service(
             engine,
             settings,
@@ -108,10 +108,10 @@ async def open_runtime(
         )
         if duties.serves is not None and isinstance(store, HasNotifications) and settings.channels:
             sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
-            await stack.enter_async_context(run_beside(sender.run))
+            await stack.enter_async_context(keep_running(sender.run))
         if duties.serves is not None and isinstance(store, HasRecords):
             ticker = ScheduleTicker(store, ScheduleStore(store), service)
-            await stack.enter_async_context(run_beside(ticker.run))
+            await stack.enter_async_context(keep_running(ticker.run))
         yield service
 
 
@@ -192,7 +192,7 @@ class StorePeers:
             await self.refresh(owner)
 
         await look()
-        async with run_beside(partial(_look_again, look, REFRESH_S, lambda error: logger.error("%s", error.message))):
+        async with keep_running(partial(_look_again, look, REFRESH_S, lambda error: logger.error("%s", error.message))):
             yield
 
 
@@ -254,7 +254,7 @@ class GatePeers:
         """Keep reading which gates are alive while the block runs. Each gate records itself in the store."""
         await self.refresh(owner)
         # Errors of the store are not reported here, because the engine's scheduler reports them.
-        async with run_beside(partial(_look_again, partial(self.refresh, owner), GATE_REFRESH_S, lambda _: None)):
+        async with keep_running(partial(_look_again, partial(self.refresh, owner), GATE_REFRESH_S, lambda _: None)):
             yield
 
 

@@ -28,7 +28,7 @@ from planwarden.agent.core.execution.audit import POLICY_CHARS, AuditEntry
 from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState, new_execution
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.agent.core.plan.plan import MAX_ID_CHARS, plan_to_json
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
@@ -254,7 +254,7 @@ class Service:
     ) -> ExecutionState:
         """Check a plan and its inputs, and create its execution. All plans of callers pass here, except in a retry."""
         parsed = await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
-        inputs = fill_inputs(parsed.plan.inputs, start.inputs)
+        inputs = complete_inputs(parsed.plan.inputs, start.inputs)
         return await self.create(
             NewExecution(
                 thread=await self._starts.prepare(start, call),
@@ -341,7 +341,7 @@ class Service:
         await self._engine.refresh_grants()
         checked = await self.check_plan(plan, principal=principal)
         has_inputs = inputs is not None or not (checked.plan.inputs or {}).get("required")
-        filled = fill_inputs(checked.plan.inputs, inputs) if has_inputs else {}
+        filled = complete_inputs(checked.plan.inputs, inputs) if has_inputs else {}
         saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)
         created = ev.ExecutionCreated(options=self._options, saved_plan=saved)
         execution = apply(new_execution("", "", principal), created, 0.0)

@@ -24,7 +24,7 @@ from planwarden.agent.core.binding.bindings import Path, replace_bindings_by_nul
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.core.execution.thread_effects import format_effects, list_thread_effects
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.core.prompts import summarize
@@ -105,7 +105,7 @@ def _runs_as(execution: ExecutionState, start: StartOptions) -> bool:
     """Return whether the execution has this request's inputs, and both or neither are rehearsals."""
     schema, is_rehearsal = execution.plan and execution.plan.inputs, bool((start.options or {}).get("rehearse"))
     try:
-        is_same = is_same_json(fill_inputs(schema, start.inputs), execution.inputs)
+        is_same = is_same_json(complete_inputs(schema, start.inputs), execution.inputs)
         return is_same and is_rehearsal == execution.options.rehearse
     except UsageError:
         return False

@@ -17,7 +17,7 @@ import anyio.to_thread
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.common.task_groups import run_beside
+from planwarden.agent.common.task_groups import keep_running
 from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
@@ -126,7 +126,7 @@ class Warden:
             )
             self._service = await stack.enter_async_context(opening)
             if self._whole_process:
-                await stack.enter_async_context(run_beside(StallWatch(self.settings.home / STALLS_FILE).run))
+                await stack.enter_async_context(keep_running(StallWatch(self.settings.home / STALLS_FILE).run))
             self._stack = stack.pop_all()
         return self
 

@@ -135,7 +135,9 @@ class AddressUpstream:
                         break
         except Exception:
             logger.exception("the connection to server %r failed", self.config.name)
-        self._sending = None
+        finally:
+            # Also if the connection is cancelled in the moment when it opens.
+            self._sending = None
         self.receiver.handle_loss(reason)
 
     async def _take(self, item: SessionMessage) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 import os
 import signal
 import sys
@@ -28,6 +29,8 @@ Write = Callable[[bytes], Awaitable[None]]
 
 HEADSTART_S = 0.5
 """Seconds after which the store opens even if no call has come; a host's first messages pass without a store."""
+LAST_WRITE_S = 1.0
+"""Seconds for which a gate that ends waits for a host that does not read."""
 
 
 def open_relay(config: ServerConfig, home: Path, host: Host) -> Relay:
@@ -73,11 +76,18 @@ async def serve_gates(settings: Settings, wire: TextIO) -> None:
 async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: TextIO) -> None:
     """Pass messages until the host leaves or a signal comes; open the store for a call, or after `HEADSTART_S`."""
     write_lock, ended, signals = anyio.Lock(), anyio.Event(), list[int]()
+    # The scope of the line that is being written. Cancelling a request must not cancel it.
+    writing = anyio.CancelScope()
+    last_write_at = math.inf
 
     async def write(line: bytes) -> None:
+        nonlocal writing
         async with write_lock:
-            if not await anyio.to_thread.run_sync(_write, wire, line):
-                # The host is gone, so no line may count as written: wait until the end of the input ends the gate.
+            is_written = False
+            with anyio.CancelScope(shield=True, deadline=last_write_at) as writing:
+                is_written = await anyio.to_thread.run_sync(_write, wire, line, abandon_on_cancel=True)
+            if not is_written:
+                # The host is gone: never return, so that no line counts as written. The end of the input ends the gate.
                 await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:
@@ -106,10 +116,11 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             host.fail(StoreError("planwarden failed; see its log"))
         await ended.wait()
         tasks.cancel_scope.cancel()
-    if signals:
-        # The process must exit at once: the thread that reads the input would wait for the end of the input.
+        writing.deadline = last_write_at = anyio.current_time() + LAST_WRITE_S
+    if signals or writing.cancelled_caught:
+        # The thread that reads the input would stop only at its end, and one that writes only when the host reads.
         sys.stderr.flush()
-        os._exit(128 + signals[0])
+        os._exit(128 + signals[0] if signals else 0)
 
 
 def _write(wire: TextIO, line: bytes) -> bool:

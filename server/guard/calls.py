@@ -136,7 +136,7 @@ def build_call(
 
 def _find_place(shell: ShellTool, arguments: Mapping[str, JsonValue], folder: str) -> str:
     """Return the folder in which a command line runs."""
-    for name in sorted(shell.places & arguments.keys()):
+    for name in sorted(shell.folders & arguments.keys()):
         path = arguments[name]
         if isinstance(path, str) and path:
             joined = os.path.join(folder, path)

@@ -25,7 +25,7 @@ import msgspec
 from anyio.abc import SocketStream
 
 from planwarden.agent.common.errors import PlanwardenError, StartRefused, ThreadBusy
-from planwarden.agent.common.task_groups import run_beside
+from planwarden.agent.common.task_groups import keep_running
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL, Requester
@@ -260,7 +260,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
             except (TimeoutError, anyio.BrokenResourceError, anyio.EndOfStream, ValueError, RecursionError):
                 return
 
-    async with listener, run_beside(partial(listener.serve, handle)):
+    async with listener, keep_running(partial(listener.serve, handle)):
         try:
             yield
         finally:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanwardenError
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.server.inbox.request import Remark
 from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, JsonSchema, build_fields
@@ -29,7 +29,7 @@ _MORE = Field(
     schema={"description": 'More inputs that the plan takes: an object such as {"name": "value"}. May be left empty.'},
 )
 _FAULT_PREFIX = "inputs: "
-"""The beginning of each fault that `fill_inputs` reports."""
+"""The beginning of each fault that `complete_inputs` reports."""
 
 
 class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ def fill_inputs_form(
     inputs_sent = {**filled.values, **undeclared}
     try:
         if not faults:
-            fill_inputs(inputs, inputs_sent)
+            complete_inputs(inputs, inputs_sent)
     except (InvalidArguments, LimitExceeded) as error:
         listed = (error.details or {}).get("problems")
         problems = [str(problem) for problem in listed] if isinstance(listed, list) else [error.message]

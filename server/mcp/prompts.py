@@ -34,7 +34,7 @@ from pydantic import Field as Described
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.server.api.limits import MAX_GOAL_CHARS, MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.requests import LazyService, ServiceContext, translate_errors
@@ -177,7 +177,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
         # Hosts' forms send empty text for the inputs that a person left out.
         inputs = read_inputs(plan.inputs, [item for item in arguments.items() if item[1] or item[0] not in optional])
         with translate_errors(INVALID_PARAMS):
-            fill_inputs(plan.inputs, inputs)
+            complete_inputs(plan.inputs, inputs)
         entry: dict[str, JsonValue] = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
         call = f"{json.dumps(entry, ensure_ascii=False)}, exactly so, then"
     text = (

@@ -32,7 +32,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError, count_of
-from planwarden.agent.common.task_groups import run_beside
+from planwarden.agent.common.task_groups import keep_running
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.views.escaping import escape_text
@@ -209,7 +209,7 @@ async def wait_with_progress(
     limit_s = execution.options.wait_seconds if seconds is None else seconds
     if execution.status != "running" or not limit_s:
         return execution
-    async with run_beside(partial(_report_progress, service, execution.execution_id, context)):
+    async with keep_running(partial(_report_progress, service, execution.execution_id, context)):
         return await service.wait(execution, limit_s)
 
 

@@ -97,7 +97,7 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
         if self.get_fault(name) is not None:
             return f"the file of the saved plan {quoted} cannot be used; `planwarden doctor` says why"
         if not self.plans:
-            return f"there is no saved plan {quoted}: no folder of plans has one"
+            return f"there is no saved plan {quoted}: none is saved; `planwarden plans` says where they belong"
         hint = did_you_mean(name, self.names)
         more = f" and {len(self.plans) - MAX_LISTED} more" if len(self.plans) > MAX_LISTED else ""
         return f"there is no saved plan {quoted}{hint}; the plans are {', '.join(self.names[:MAX_LISTED])}{more}"

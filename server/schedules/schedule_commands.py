@@ -16,7 +16,7 @@ from planwarden.agent.common.errors import InvalidArguments, StaleRevision, Unkn
 from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.execution.audit import AuditEntry, Kind
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.store import Store
 from planwarden.server.schedules import ticker
@@ -80,7 +80,7 @@ class ScheduleBook:
             hint = did_you_mean(request.plan, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
             raise UnknownPlan(f"there is no saved plan {request.plan[:MAX_NAME_CHARS]!r}{hint}")
         # This is only a check; each run fills in the defaults that its plan has at that time.
-        fill_inputs(plans[request.plan].inputs, request.inputs)
+        complete_inputs(plans[request.plan].inputs, request.inputs)
         schedule = copy_fields(
             PlanSchedule,
             request,

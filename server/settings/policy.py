@@ -249,7 +249,7 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
         return []
     if not arguments.keys() <= shell.arguments | {FOLDER}:
         return []
-    if not all(_is_plain(value) for name, value in arguments.items() if name in shell.places):
+    if not all(_is_plain(value) for name, value in arguments.items() if name in shell.folders):
         return []
     commands = read_commands(line) or ()
     moves = [command for command in commands if command.words[0] in CHANGING_FOLDER]

@@ -16,7 +16,7 @@ from planwarden.agent.approval.rules import ArgumentRule, RuleBook, RuleBudget
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.tool import Risk
-from planwarden.agent.ports.holdings import MAX_SHARES
+from planwarden.agent.ports.budgets_and_keys import MAX_SHARES
 from planwarden.server.settings.faults import Table, read_tables
 
 MAX_RULES = 500

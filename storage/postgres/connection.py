@@ -174,8 +174,8 @@ def _explain(error: Exception) -> str:
 
 
 def refuse_pooler(connection: Connection, url: str) -> None:
-    """Raise `StoreError` if the connection goes through a pooler. Through one, a process may end up with another's
-    locks, so that live processes seem dead. A pooler gives itself away: its process id is not the server's."""
+    """Raise `StoreError` if the connection goes through a pooler, which reports another process id than the server.
+    Behind a pooler, a process may get the locks of another one, so that living processes seem dead."""
     if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
         raise StoreError(
             f"{name_server(url)} is a pooler of connections; name the server behind it too, as control_url of [store] "

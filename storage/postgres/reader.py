@@ -70,7 +70,7 @@ class PostgresReader:
         while True:
             failure = self._failure
             if failure is not None and (monotonic() > deadline or self._is_closed):
-                # Without this, each read that still waits for a thread would then wait for the database in turn.
+                # Fail at once: else the reads that wait for a thread would wait for the database one after the other.
                 raise to_store_error(failure, self._url) from failure
             try:
                 result = self._try(work)

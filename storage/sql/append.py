@@ -30,7 +30,7 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core.execution.audit import AuditEntry, build_audit_entries
-from planwarden.agent.ports.holdings import count_uses_left, is_open
+from planwarden.agent.ports.budgets_and_keys import count_uses_left, is_open
 from planwarden.agent.ports.store import Append, Guard, Lease, StartRequest
 from planwarden.storage.sql.budgets_and_keys import Holdings, ask_holdings, project_holdings, write_holdings
 from planwarden.storage.sql.database import Condition, Rows, SqlTransaction

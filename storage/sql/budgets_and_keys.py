@@ -15,7 +15,7 @@ import msgspec
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import BudgetExceeded
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.ports.holdings import (
+from planwarden.agent.ports.budgets_and_keys import (
     MAX_SHARES,
     MAX_SWEPT_ROWS,
     ROUNDING,

@@ -10,8 +10,8 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import TRANSITIONS
 from planwarden.agent.core.execution.synopsis import MAX_WORDS, clean_text, fold_words
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.listing import (
     MAX_HOST_SCAN,
     ExecutionFilter,

@@ -11,7 +11,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.synopsis import Synopsis, build_synopsis, describe_fault
 from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.agent.core.tool import Risk
-from planwarden.agent.ports.holdings import day_of
+from planwarden.agent.ports.budgets_and_keys import day_of
 from planwarden.agent.ports.store import Append
 from planwarden.storage.sql.database import SqlTransaction
 

@@ -5,10 +5,10 @@ The types in `agent.core.execution.events` define the JSON: a transaction is a l
 its tag and its fields. Decoding checks every type: a value that does not fit raises `LogUnreadable`. Fields that a
 stored event lacks take their defaults.
 
-Encoding decodes its own text and compares the events, so that nothing is stored that would be read as something else.
-If they differ or msgspec fails, the standard library encodes instead: it writes lone surrogates (from undecodable file
-names), which UTF-8 does not have, as ASCII escapes, turns tuples into lists, and refuses numbers that are not finite.
-Decoding uses that library too if msgspec cannot parse the text. Text that decoding would refuse is never written.
+Each encoded text is decoded again and compared with the events, so that nothing is stored that would be read as
+something else. If they differ, or msgspec fails, the standard library encodes the events instead: it turns tuples into
+lists, refuses numbers that are not finite, and escapes lone surrogates, which UTF-8 cannot hold (file names may have
+them). It also decodes a text that msgspec cannot parse. Text that decoding would refuse is never written.
 """
 
 import json
@@ -28,7 +28,7 @@ from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
 from planwarden.agent.core.execution.state import TRANSITIONS
-from planwarden.agent.ports.holdings import Grant, HeldKey
+from planwarden.agent.ports.budgets_and_keys import Grant, HeldKey
 from planwarden.agent.ports.store import Header, SuspensionRow
 from planwarden.storage.sql.database import Rows
 

@@ -14,8 +14,8 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import LeaseLost
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry, AuditRow, build_pruned_entry
+from planwarden.agent.ports.budgets_and_keys import Grant
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.holdings import Grant
 from planwarden.agent.ports.store import Lease, SuspensionRow
 from planwarden.storage.sql.budgets_and_keys import take_key
 from planwarden.storage.sql.database import Database, Liveness, Reads, Rows, SqlTransaction, Writes

@@ -87,6 +87,30 @@ Event = Callable[["Stage"], Awaitable[None]]
 """Something that happens beside the answers."""
 
 
+async def nothing_happens(stage: "Stage") -> None:
+    """Let the answers be all that happens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One look at the question, and the answers that follow it."""
+
+    answers: tuple[Answer, ...]
+    by: str = "ann"
+    before: Event = nothing_happens
+    """Happens before the look."""
+    meanwhile: Event = nothing_happens
+    """Happens between the look and the answers."""
+    ledger: tuple[str, ...] = ()
+    """Every effect so far."""
+    status: str = "suspended"
+    """Of the execution afterwards."""
+    said: str = ""
+    """What the channel says to the last answer, as a pattern."""
+    shows: tuple[str, ...] = ()
+    """What stands in front of whoever answers, each as a pattern."""
+
+
 @dataclass
 class Stage:
     """A warden in memory with one question after the other, and every channel to it."""
@@ -208,25 +232,20 @@ class Channel(ABC):
     """Whether somebody sees the question, and not only its values."""
 
     @abstractmethod
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
-        """Look once, let `meanwhile` happen, send each answer, and return what was shown and said."""
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
+        """Look once, let what happens meanwhile happen, send each answer, and return what was shown and said."""
 
 
 @dataclass(frozen=True)
 class InboxPage(Channel):
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
         browser = stage.inbox.browser()
-        await browser.log_in(by)
+        await browser.log_in(turn.by)
         where = f"/inbox/suspensions/{question.suspension_id}"
         page = await browser.open(where)
         shown = " ".join(f"{unescape(page.words)}\n{_list_inputs(page)}".split())
-        if meanwhile is not None:
-            await meanwhile(stage)
-        return [Outcome(shown, await self._send(browser, where, page, question, answer)) for answer in answers]
+        await turn.meanwhile(stage)
+        return [Outcome(shown, await self._send(browser, where, page, question, answer)) for answer in turn.answers]
 
     async def _send(self, browser: Browser, where: str, page: Page, question: kit.Suspension, answer: Answer) -> str:
         forms = [form for form in page.forms if form.action.endswith("/decision")]
@@ -278,26 +297,23 @@ def _list_inputs(page: Page) -> str:
 class TerminalDialogue(Channel):
     """A person who types at the terminal, in the session that `planwarden approve` and `reject` run."""
 
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
         warden, outcomes = stage.warden, list[Outcome]()
         home = Home(warden.settings, model=kit.CallerModel())
         home.tools = warden.tools
         execution = await stage.find()
         view: kit.Suspension | None = None
-        for answer in answers:
+        for answer in turn.answers:
             terminal = TypedTerminal(*_type_lines(question, answer))
             session = CliSession(home, terminal)
             view = view or session.build_view(execution, execution.suspensions[question.suspension_id])
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("LOGNAME", by)
+                patch.setenv("LOGNAME", turn.by)
                 for editor in ("EDITOR", "VISUAL"):
                     patch.delenv(editor, raising=False)
                 decision = self._ask(session, view, answer, execution.principal)
-                if meanwhile is not None:
-                    await meanwhile(stage)
-                    meanwhile = None
+                if not outcomes:
+                    await turn.meanwhile(stage)
                 said = terminal.shown if decision is None else await self._record(stage, session, view, decision)
             outcomes.append(Outcome(terminal.shown, said))
         return outcomes
@@ -363,22 +379,19 @@ class HostForm(Channel):
 
     is_pushed: bool = False
 
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
-        outcomes, pending = list[Outcome](), list(answers)
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
+        outcomes, pending = list[Outcome](), list(turn.answers)
         shown: list[str] = []
         offered = True
 
         async def fill(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-            nonlocal meanwhile, offered
+            nonlocal offered
             if not isinstance(params, ElicitRequestFormParams):
                 offered = False
                 return ElicitResult(action="decline")
             shown.append(f"{params.message}\n{json.dumps(params.requested_schema, ensure_ascii=False)}")
-            if meanwhile is not None:
-                event, meanwhile = meanwhile, None
-                await event(stage)
+            if len(shown) == 1:
+                await turn.meanwhile(stage)
             if pending[0].approves is None:
                 return ElicitResult(action="cancel")
             content = build_fields(question, params.requested_schema, pending[0])
@@ -406,20 +419,18 @@ async def _resume(client: Client, question: kit.Suspension, decision: Document, 
 class LinkedPage(InboxPage):
     """A host that opens the address of the question's page, and the person who decides there."""
 
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
         ids = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
         call: Document = {"arguments": {**ids, "decision": {"approved": True}, "waitSeconds": 0}}
         async with wired(stage.server) as wire:
             client = wire.declaring(LINKS)
             asked = await client.call("resume_execution", **call)
             if asked["resultType"] != "input_required":
-                return [Outcome("", asked["content"][0]["text"]) for _ in answers]
+                return [Outcome("", asked["content"][0]["text"]) for _ in turn.answers]
             [(key, request)] = asked["inputRequests"].items()
             assert request["params"]["url"].endswith(f"/suspensions/{question.suspension_id}")
-            opened: Document = {"action": "accept" if answers[0].approves is not None else "decline"}
-            decided = await super().decide(stage, question, *answers, by=by, meanwhile=meanwhile)
+            opened: Document = {"action": "accept" if turn.answers[0].approves is not None else "decline"}
+            decided = await super().decide(stage, question, turn)
             after = await client.call(
                 "resume_execution", **call, inputResponses={key: opened}, requestState=asked["requestState"]
             )
@@ -433,21 +444,18 @@ class LinkedPage(InboxPage):
 class AppView(Channel):
     """The view that a host draws of the MCP App; its nonce counts, once."""
 
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
         ids = {"threadId": question.thread_id, "suspensionId": question.suspension_id}
         async with Client(stage.server, mode="auto", extensions=APPS) as client:
             result = await client.call_tool("get_execution", {"threadId": question.thread_id})
             if result.is_error:
-                return [Outcome("", text_of(result)) for _ in answers]
+                return [Outcome("", text_of(result)) for _ in turn.answers]
             questions = (result.meta or {})[META_KEY]
             [drawn] = [found for found in questions if found["suspensionId"] == question.suspension_id]
             shown = "\n".join([drawn["heading"], *drawn["found"], *drawn["facts"], drawn["label"], drawn["words"]])
-            if meanwhile is not None:
-                await meanwhile(stage)
+            await turn.meanwhile(stage)
             outcomes = list[Outcome]()
-            for answer in answers:
+            for answer in turn.answers:
                 empty: Document = {"reason": "x"}
                 content = empty if answer.approves is None else build_fields(question, drawn["schema"], answer)
                 if content is None or drawn["nonce"] is None:
@@ -462,24 +470,21 @@ class AppView(Channel):
 class TaskAnswers(Channel):
     """A client that polls the execution as a task, and sends its person's answers with `tasks/update`."""
 
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
         async with Client(stage.server, mode="auto", extensions=[TakesTasks()], elicitation_callback=nobody) as client:
             task = Task(client, question.execution_id)
             try:
                 requests: Document = (await task.get()).get("inputRequests") or {}
             except MCPError as error:
-                return [Outcome("", f"unknown_suspension: {error}") for _ in answers]
+                return [Outcome("", f"unknown_suspension: {error}") for _ in turn.answers]
             keys = [key for key in requests if key.startswith(f"{question.suspension_id}.")]
             forms = [requests[key]["params"] for key in keys if requests[key]["params"]["mode"] == "form"]
             if not forms:
-                return [Outcome(json.dumps(requests), "") for _ in answers]
+                return [Outcome(json.dumps(requests), "") for _ in turn.answers]
             shown = f"{forms[0]['message']}\n{json.dumps(forms[0]['requestedSchema'], ensure_ascii=False)}"
-            if meanwhile is not None:
-                await meanwhile(stage)
+            await turn.meanwhile(stage)
             outcomes = list[Outcome]()
-            for answer in answers:
+            for answer in turn.answers:
                 content = build_fields(question, forms[0]["requestedSchema"], answer)
                 if answer.approves is not None and content is None:
                     outcomes.append(Outcome(shown, ""))
@@ -525,14 +530,11 @@ def build_decision(question: kit.Suspension, answer: Answer) -> kit.Decision:
 class ResumeTool(Channel):
     """`resume_execution` from a model whose host can ask nobody: what it sends is a claim."""
 
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
         async with Client(stage.server, mode="auto") as client:
             shown = text_of(await client.call_tool("get_execution", {"threadId": question.thread_id}))
-            if meanwhile is not None:
-                await meanwhile(stage)
-            return [Outcome(shown, await self._send(client, question, answer)) for answer in answers]
+            await turn.meanwhile(stage)
+            return [Outcome(shown, await self._send(client, question, answer)) for answer in turn.answers]
 
     async def _send(self, client: Client, question: kit.Suspension, answer: Answer) -> str:
         made = build_decision(question, answer)
@@ -547,13 +549,10 @@ class ResumeTool(Channel):
 class PythonProgram(Channel):
     """A program that embeds planwarden: it is the operator."""
 
-    async def decide(
-        self, stage: Stage, question: kit.Suspension, *answers: Answer, by: str, meanwhile: Event | None
-    ) -> list[Outcome]:
-        if meanwhile is not None:
-            await meanwhile(stage)
+    async def decide(self, stage: Stage, question: kit.Suspension, turn: Turn) -> list[Outcome]:
+        await turn.meanwhile(stage)
         outcomes = list[Outcome]()
-        for answer in answers:
+        for answer in turn.answers:
             if answer.approves is None:
                 outcomes.append(Outcome("", ""))
                 continue

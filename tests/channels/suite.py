@@ -15,29 +15,9 @@ from planwarden.agent.core.execution.synopsis import describe_fault
 from planwarden.server.cli.terminal.lines import step_lines
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_execution
-from tests.channels.channels import CHANNELS, SEND, Answer, Event, Stage
+from tests.channels.channels import CHANNELS, SEND, Answer, Stage, Turn
 from tests.kit import Json, confirm, ev, governed, plan, read_audit_page, tool_step
 from tests.server.mcp.support import text_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One look at the question, and the answers that follow it."""
-
-    answers: tuple[Answer, ...]
-    by: str = "ann"
-    before: Event | None = None
-    """Happens before the look."""
-    meanwhile: Event | None = None
-    """Happens between the look and the answers."""
-    ledger: tuple[str, ...] = ()
-    """Every effect so far."""
-    status: str = "suspended"
-    """Of the execution afterwards."""
-    said: str = ""
-    """What the channel says to the last answer, as a pattern."""
-    shows: tuple[str, ...] = ()
-    """What stands in front of whoever answers, each as a pattern."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pytest
 
 from planwarden.server.mcp.elicitation import compute_form_digest
 from planwarden.server.views.question_text import hash_question
-from tests.channels.channels import CHANNELS, Channel, Outcome, Stage, build_decision, open_stage
-from tests.channels.suite import CASES, UNSEEN, WORTH_CLIENT, Cannot, Case, Turn
+from tests.channels.channels import CHANNELS, Channel, Outcome, Stage, Turn, build_decision, open_stage
+from tests.channels.suite import CASES, UNSEEN, WORTH_CLIENT, Cannot, Case
 from tests.kit import Suspension, by, decide, ev, governed, plan, read_audit_page, verify_audit
 
 PAIRS = [
@@ -31,10 +31,9 @@ async def test_a_decision_does_what_it_must_or_the_channel_does_not_take_it(
     async with open_stage(tmp_path, governed(tmp_path, **case.policy)) as stage:
         asked = await stage.ask(plan(*case.steps), case.options, case.principal)
         for turn in case.turns:
-            if turn.before is not None:
-                await turn.before(stage)
+            await turn.before(stage)
             question = next(iter((await stage.look(case.principal)).suspensions), asked)
-            outcomes = await channel.decide(stage, question, *turn.answers, by=turn.by, meanwhile=turn.meanwhile)
+            outcomes = await channel.decide(stage, question, turn)
             if channel.is_drawn:
                 assert not [hidden for hidden in UNSEEN for outcome in outcomes if hidden in outcome.shown]
             if cannot is not None:

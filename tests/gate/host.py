@@ -61,12 +61,17 @@ class Host:
         self._last = 0
         self.has_ended = anyio.Event()
         """The gate has closed its output."""
+        self.goes_deaf: anyio.Event | None = None
+        """Given, the host reads nothing more, and sets it when there is something to read."""
 
     async def read(self) -> None:
         assert self.process.stdout is not None
         buffer = b""
         try:
             async for chunk in self.process.stdout:
+                if self.goes_deaf is not None:
+                    self.goes_deaf.set()
+                    return
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in lines:
                     self.lines.append(line)

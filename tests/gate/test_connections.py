@@ -12,8 +12,10 @@ from subprocess import DEVNULL
 from typing import Any, Literal
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
+from anyio.abc import TaskGroup
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -21,8 +23,11 @@ from mcp.types import ElicitResult
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
+from planwarden.server.gate.address import AddressUpstream
+from planwarden.server.gate.relay import Host, Relay
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.hosts import Deliveries
+from planwarden.tools.downstream.config import ServerConfig
 from tests.gate.host import HANDSHAKE, NEWER, Home, read_text
 from tests.gate.host import PEER as RAW_PEER
 from tests.gate.test_calls import FIRST_LINE
@@ -31,6 +36,7 @@ from tests.support.forking import forked_command_line
 
 RULE = '[[rules]]\ntool = "peer_ask"\nthen = "allow"\n'
 MODES = ("legacy", "auto")
+NOWHERE = "http://127.0.0.1:9/mcp"
 OLD_SERVER = """
 import json
 while line := input():
@@ -311,3 +317,24 @@ async def open_as(token: str, url: str) -> AsyncGenerator[Client]:
     http = httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=60)
     async with http, Client(streamable_http_client(f"{url}/peer", http_client=http)) as client:
         yield client
+
+
+@pytest.mark.parametrize("switches", range(3))
+async def test_connection_that_is_cancelled_in_the_moment_when_it_opens_does_not_count_as_open(
+    tasks: TaskGroup, switches: int
+) -> None:
+    async def ignore(_: bytes) -> None:
+        """Write nothing: the host gets no message."""
+
+    upstream, opening = AddressUpstream(ServerConfig(name="far", url=NOWHERE, is_gated=True)), anyio.CancelScope()
+    Relay(upstream.config, upstream, Host(ignore, tasks))
+
+    async def cancel_soon() -> None:
+        for _ in range(switches):
+            await anyio.lowlevel.checkpoint()
+        opening.cancel()
+
+    tasks.start_soon(cancel_soon)
+    with opening:
+        await upstream.start(tasks)
+    assert upstream.is_running != opening.cancelled_caught

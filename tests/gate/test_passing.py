@@ -340,6 +340,23 @@ async def test_gate_ends_with_its_host_and_leaves_no_server_behind(tmp_path: Pat
     assert not find_processes(home.peer)
 
 
+@pytest.mark.parametrize("ending", ["SIGTERM", "end of input"])
+async def test_gate_ends_although_its_host_does_not_read(tmp_path: Path, tasks: TaskGroup, ending: str) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks) as host:
+        host.goes_deaf = anyio.Event()
+        await host.begin_call("look", {"text": "x" * 3_000_000})
+        await host.goes_deaf.wait()
+        if ending == "SIGTERM":
+            host.process.send_signal(signal.SIGTERM)
+        else:
+            assert host.process.stdin is not None
+            await host.process.stdin.aclose()
+        with anyio.move_on_after(20):
+            await host.process.wait()
+        assert host.process.returncode == (128 + signal.SIGTERM if ending == "SIGTERM" else 0)
+
+
 @pytest.mark.parametrize("serves_all", [False, True])
 @requirement("gate:hostile")
 async def test_gate_outlives_its_server_and_its_host(tmp_path: Path, tasks: TaskGroup, *, serves_all: bool) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from planwarden.agent.approval import grants
-from planwarden.agent.ports.holdings import Grant
+from planwarden.agent.ports.budgets_and_keys import Grant
 from planwarden.agent.runtime import adoption, ownership, scheduler
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.perform import Performer

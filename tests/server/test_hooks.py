@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ from planwarden.agent.ports.store import SystemKey
 from planwarden.server.notifications.messages import sign_message
 from planwarden.server.transports import hooks as hooks_module
 from planwarden.storage.opening import open_store
-from tests.kit import Settings, load_settings, plan, requirement, tool_step
+from tests.kit import Settings, load_settings, plan, requirement, save_plan, tool_step
 from tests.server.cli.support import CommandResult, run_in_process
 from tests.server.mcp.http_support import serving
 from tests.support.receiver import reply_with, serve_receiver
@@ -46,8 +45,7 @@ PLAN: dict[str, Any] = {
 
 
 def make_settings(home: Path) -> Settings:
-    (home / "plans").mkdir()
-    (home / "plans" / "order.json").write_text(json.dumps(PLAN))
+    save_plan(home, "order", PLAN)
     (home / "planwarden.toml").write_text(CONFIGURATION)
     return load_settings(home=home, environment={"ORDERS_SECRET": SECRET})
 
@@ -128,7 +126,7 @@ async def test_a_replayed_id_also_eight_times_at_once_is_answered_with_the_run_t
 @requirement("hook:once")
 async def test_no_caller_can_take_the_key_of_a_message_and_no_other_plans_run_answers_it(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
-    (tmp_path / "plans" / "other.json").write_text(json.dumps(PLAN))
+    save_plan(tmp_path, "other", PLAN)
     digest = hashlib.sha256(b"msg_1").hexdigest()[:32]
     async with planwarden.Warden(settings=settings) as warden:
         for key in (f"hook:orders:{digest}", SystemKey.PREFIX, f"{SystemKey.PREFIX}hook:orders:{digest}"):

@@ -16,7 +16,7 @@ from planwarden.agent.ports.store import Append, FoundId, Lease, StartRequest, S
 from planwarden.storage.schedules import ScheduleStore
 from tests.kit import ManualClock, ev, requirement
 from tests.storage.suite import LEASE_S, PLAN, BackEnd, Scribe, decided, guard
-from tests.storage.test_holdings import MADE, USE, begin, intend, make_grant, share
+from tests.storage.test_budgets_and_keys import MADE, USE, begin, intend, make_grant, share
 from tests.storage.test_starts import ADDED, ENDED, KEYED, PAUSED, UNKEYED, create, schedule
 
 

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from planwarden.agent.common.artifact import make_artifact
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.ports.holdings import Grant, GrantedStep
+from planwarden.agent.ports.budgets_and_keys import Grant, GrantedStep
 from planwarden.agent.ports.store import Append, Notification, StartRequest
 from planwarden.server.inbox.sessions import CodeRefused, InboxAccess
 from planwarden.storage.keys import KeyStore, SigningKey, SigningNonce

@@ -197,7 +197,7 @@ class ChildView(BaseModel):
 
     @property
     def state(self) -> Literal["running", "asks", "thinks", "completed", "ended"]:
-        """What the agent is doing. `asks`: a person must answer. `thinks`: we, its caller, are to act as its model."""
+        """What the agent is doing. `asks`: a person must answer. `thinks`: it wants us, its caller, to be its model."""
         if self.status == "completed":
             return "completed"
         if self.status not in ("running", "suspended"):

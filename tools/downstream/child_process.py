@@ -28,7 +28,7 @@ READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
 """Bytes kept from each end of an oversized line, because either end may contain the id of the answered request."""
 ENDLESS = 16
-"""A message of more than this many times its limit counts as one without an end."""
+"""How many times its limit a message may have before planwarden stops waiting for its end."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
@@ -62,7 +62,7 @@ class OversizedLine(msgspec.Struct, frozen=True):
 
     @property
     def answered_id(self) -> int | None:
-        """The `request_id`, or None if the line is not a JSON object or quotes a request, as some servers' logs do."""
+        """The `request_id`; None if the line is not a JSON object, or is a log line that quotes a request."""
         is_answer = self.head.startswith(b"{") and b'"method"' not in self.head + self.tail
         return self.request_id if is_answer else None
 

@@ -91,7 +91,6 @@ class ServerConfig:
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     client_secret: str | None = field(default=None, repr=False)
-    """Secret of the OAuth client that a person logs in with."""
     login_name: str | None = None
     """The name of the server whose login this server uses. None: its own login, or none at all if it is gated."""
     is_gated: bool = False

@@ -155,7 +155,7 @@ def _build_name(
     name = f"{slug}_{_replace_special(remote_name)}"
     longer = (other.casefold() for other in other_prefixes if len(other) > len(slug) + 1)
     is_foreign = name.casefold().startswith(tuple(longer))
-    # If a server's slug begins with another's, none of its tools may have the hashed name of the other's tool.
+    # A name that begins with another server's slug must not look like a hashed name of that server's tool.
     is_foreign = is_foreign or (name.startswith(tuple(other_prefixes)) and _HASHED.fullmatch(name) is not None)
     is_special = _PLAIN.fullmatch(remote_name) is None or len(name) > MAX_NAME_CHARS
     if is_special or is_ambiguous or is_foreign or name in other_tools or name in RESERVED:

@@ -1,8 +1,8 @@
 """All downstream MCP servers of one process: their tools in the catalogue, their health, their start and their end.
 
-Before a server runs, its tools are known from its last listing. A server starts when one of its tools is called, when
-a plan needs a tool that is not in that listing, or, if the server has never listed its tools, at the first search. The
-new listing replaces the old one. While a server is down, only its own tools are unavailable, and each says why.
+Before a server runs, its tools are known from its last listing. A server starts when one of its tools is called, or
+when a plan needs a tool that is not in that listing. A server that has never listed its tools also starts at the first
+search. Each listing replaces the one before. While a server is down, only its tools are unavailable, and each says why.
 """
 
 import logging

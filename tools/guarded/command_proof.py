@@ -1,8 +1,9 @@
 """Decides whether the success of a command line proves that one command in it ran in a folder and succeeded.
 
-A host reports one exit code for a whole line. A 0 proves that a command succeeded only if the line must fail whenever
-that command fails or does not run. That usually excludes commands behind `||`, before `;`, before a pipe and in the
-background. A line that `shell` cannot read proves nothing. A program is not checked: `make test` may do nothing.
+A host reports one exit code for a whole line. The code 0 proves that a command succeeded only if the whole line fails
+whenever that command fails or does not run. This is usually not so for commands behind `||`, before `;`, before a pipe
+or in the background. A line that `shell` cannot read proves nothing. What a program does is not checked: `make test`
+may do nothing.
 """
 
 import os.path
@@ -16,9 +17,9 @@ from planwarden.tools.guarded.programs import PROGRAMS, Option, Program, find_pr
 from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, read_commands
 
 NOT_THERE = ""
-"""The reason when no part of the line is the wanted command."""
+"""The reason if the line does not have the wanted command."""
 MAX_DEPTH = 4
-"""The most levels of shells (as in `bash -c`), groups and wrappers inside each other."""
+"""The most levels of nesting of shells (as in `bash -c`), groups and wrappers."""
 _REDIRECTION = r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)"
 _COMMENT = r"(?m:^|[ \t])#[^\n'\"\\]*"
 _HARMLESS_PATH = r"PATH=(?:\.|[\w-]+)(?::(?:\.|[\w-]+))*(?=[ \t])"
@@ -28,14 +29,14 @@ _VARIABLE = (
     r"|(?:DATABASE|DB|REDIS|BASE|API)_(?:URL|HOST|PORT|NAME|USER)|PYTHON(?:DONTWRITEBYTECODE|UNBUFFERED|HASHSEED))"
 )
 _ASSIGNMENT = rf"(?:PYTHON{_HARMLESS_PATH}|{_VARIABLE}=[A-Za-z0-9_./:,@%+-]*|RUSTFLAGS=-Dwarnings)"
-"""A pattern of assignments to variables that, by their names, change neither which program runs nor what it does."""
+"""Assignments to variables whose names say that they change neither which program runs nor what it does."""
 _START = r"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))"
 _LEADING = rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)"
 _NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
 _TEST = rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)"
 _SAME_EXIT = r"(?<=\|\|[ ])exit \$\?"
 _FROM_PATH = r"(?:/(?:usr/(?:local/)?)?bin/)?[\w.-]+"
-"""A pattern of shells and wrappers by their bare names or in a system folder, where no model can have written them."""
+"""A program's bare name, or its path in a system folder, where no model can have written the program."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _GROUPS = ("(", "{")
 _BLIND = {
@@ -51,7 +52,7 @@ _SET = r"(?:-[eux]*(?:o (?:pipefail|errexit|nounset|xtrace))?(?: |\Z))*"
 _SCRIPT_OPTION = r"-[lceux]*c[lceux]*"
 _FAILURE = r"exit [1-9][0-9]?|false"
 _PROGRAM_VARIABLE = r"(?i:(?P<tool>\w*(?:PYTEST|PYTHON|NPM|CARGO)|PY|GO|UV)|\w*(?:_CMD|COMMAND|RUNNER)|CMD)[:?+!]*"
-"""The name of a variable of make that usually holds a program, or a tool that tests."""
+"""The name of a variable of make that usually holds a program; in the group `tool`, one that tests."""
 _SETS_SHELL = r"\.?SHELL(?:FLAGS)?|PATH|[A-Z]*MAKE[A-Z]*"
 _IDLE = {
     *("", "true", ":", "echo", "printf", "exit", "ls", "cat", "pwd", "date", "id", "whoami", "uname", "hostname"),
@@ -65,30 +66,30 @@ _OTHER = Program("color no-color quiet silent verbose")
 
 
 class _Reading(msgspec.Struct):
-    """A command, and the command that it runs, and so on inward; each outer one passes on the next one's exit code."""
+    """A command, and all commands that it wraps: `env` wraps `make` in `env make`, and passes on its exit code."""
 
     stages: list[Sequence[str]]
-    """The words of each command, the outermost first; at the end, those of the innermost again without its options."""
+    """The words of each command, the outermost first. The last entry is the innermost command without its options."""
     folders: list[str] = []
     """The folders that these commands enter."""
-    places: list[str] = []
+    paths: list[str] = []
     """Other paths that these commands use."""
     unknown: list[str] = []
-    """Words that may make the innermost command do something other than what it was asked to do."""
+    """Words that may make the innermost command do something else, such as unknown options."""
     program: Program | None = None
     """What is known about the program of the innermost command."""
 
 
 def explain_unproven(line: str, folder: str, root: str, fits: Callable[[str], bool]) -> str | None:
-    """Return why a line that ended with 0 in `folder` does not prove that a command accepted by `fits` succeeded in
-    `root` or below. Return None if the line proves that, and `NOT_THERE` if `fits` accepts no command of the line."""
+    """Return why the exit code 0 of a line that ran in `folder` does not prove that the command that `fits` accepts has
+    succeeded in `root` or below; None if it does. Return `NOT_THERE` if `fits` accepts no command of the line."""
     return _explain(line, frozenset({os.path.normpath(folder)}), os.path.normpath(root), fits, 0)
 
 
 def _explain(
     line: str, folders: frozenset[str], root: str, fits: Callable[[str], bool], depth: int, *, is_group: bool = False
 ) -> str | None:
-    """Return what `explain_unproven` returns, for a line that runs in one of several possible folders."""
+    """Return what `explain_unproven` returns, for a line that ran in one of `folders`; nobody knows in which one."""
     commands = read_commands(_simplify(line), has_groups=True) if len(line) <= MAX_CHARS else None
     if commands is None:
         return "planwarden cannot read its command line (variables, substitutions, groups or loops)"
@@ -99,7 +100,7 @@ def _explain(
         entered = _follow(_find_folders(commands[:index], folders), reading.folders)
         script = _find_script(words)
         if script is not None and depth < MAX_DEPTH:
-            # A command of the inner line is proven only if the outer line also proves the shell or group around it.
+            # A command of the inner line is proven only if the outer line also proves the shell or group that runs it.
             why = _explain(script, entered, root, fits, depth + 1, is_group=words[0] in _GROUPS)
         else:
             why = _explain_reading(reading, entered, root, fits)
@@ -115,7 +116,7 @@ def _simplify(line: str) -> str:
     """Return the line without comments, redirections and harmless prefixes, and with `!` as `not`; keep all quotes."""
 
     def drop_comment(match: re.Match[str]) -> str:
-        # The comment's end is checked here: a pattern that fails at a quote would be tried again from each `#`.
+        # Check the end here instead of in the pattern: the pattern would be tried again from each `#`, which is slow.
         return "" if line[match.end() : match.end() + 1] in ("", "\n") else match[0]
 
     if "\\" not in line:
@@ -130,20 +131,20 @@ def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
 
 
 def _explain_reading(reading: _Reading, folders: frozenset[str], root: str, fits: Callable[[str], bool]) -> str | None:
-    """Return why the command proves nothing wherever it is in its line, or None; `NOT_THERE` if it is not wanted."""
+    """Return why the command proves nothing, whatever else is in its line, or None; `NOT_THERE` if it is not wanted."""
     words = next((words for words in reading.stages if fits(shlex.join(words))), None)
     if words is None:
         return NOT_THERE
     for word in reading.unknown:
-        # An unknown word is harmless only if `fits` demands it, that is, accepts no other word in its place.
+        # An unknown word is harmless only if `fits` demands exactly this word, and accepts no other in its place.
         other = re.sub(r"[A-Za-z]", "x", word)
         if fits(shlex.join([each if each != word else other for each in words])):
             return f"its options may keep it from running, or from failing: `{word[:60]}`"
-    return None if _is_in(root, folders, reading.places) else "it ran in another folder"
+    return None if _is_in(root, folders, reading.paths) else "it ran in another folder"
 
 
 def _read(words: Sequence[str]) -> _Reading:
-    """Return the command and those that it runs in turn, down to the first that is not certainly a harmless wrapper."""
+    """Return the command and the commands that it wraps. Stop at the first that is not certainly a harmless wrapper."""
     reading = _Reading([words])
     for _ in range(MAX_DEPTH):
         program = find_program(words[0])
@@ -172,8 +173,8 @@ def _is_harmless(option: Option) -> bool:
 
 def _note(reading: _Reading, options: Sequence[Option], operands: Sequence[str]) -> None:
     reading.folders += [option.value or "" for option in options if option.kind == "folder"]
-    reading.places += [option.value or "" for option in options if option.kind == "place"]
-    reading.places += [word for word in operands if "/" in word or word == ".."]
+    reading.paths += [option.value or "" for option in options if option.kind == "path"]
+    reading.paths += [word for word in operands if "/" in word or word == ".."]
     reading.unknown += [option.word for option in options if option.kind in ("line", "unknown")]
 
 
@@ -204,7 +205,7 @@ def _read_innermost(reading: _Reading, words: Sequence[str], depth: int) -> list
 
 
 def _is_harmless_setting(word: str) -> bool:
-    """Return whether make certainly still tests something when it is given this word, which may set a variable."""
+    """Return whether make certainly still runs its tests with this word, which may be an assignment to a variable."""
     name, equals, value = word.partition("=")
     if not equals:
         return True
@@ -226,20 +227,20 @@ def _is_harmless_setting(word: str) -> bool:
     return bool(is_tool) and not reading.unknown
 
 
-def _is_in(root: str, folders: frozenset[str], places: Sequence[str]) -> bool:
+def _is_in(root: str, folders: frozenset[str], others: Sequence[str]) -> bool:
     """Return whether the command certainly runs in the root or below, and uses no path outside of the root."""
-    paths = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *places)}
+    paths = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *others)}
     return bool(folders) and all(path == root or path.startswith(f"{root.rstrip('/')}/") for path in paths)
 
 
 def _strip(command: ShellCommand) -> Sequence[str]:
-    """Return the words without `!`, which `_simplify` writes as `not`, and without programs that run the command."""
+    """Return the words of the command without its wrappers, and without `!`, for which `_simplify` writes `not`."""
     words = command.words[1:] if command.words[0] == "not" and len(command.words) > 1 else command.words
     return _read(words).stages[-2]
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    """Return the line that a group or shell runs, after a `set` line with the shell's options; None for other words."""
+    """Return the line that a group or shell runs, below a line `set OPTIONS` if the shell has any; else None."""
     if words[0] in _GROUPS:
         return words[1]
     is_shell = re.fullmatch(_FROM_PATH, words[0]) and words[0].rpartition("/")[2] in _SHELLS
@@ -249,14 +250,14 @@ def _find_script(words: Sequence[str]) -> str | None:
     options = [option for option in options if option not in ("-", "-l", "--login")]
     if not re.fullmatch(_SET, shlex.join(options)):
         return None
-    # In shells other than these two, `&>` is `&`, and then `>`.
+    # Only these two shells know `&>`; others read it as `&`, and then `>`.
     is_bash = words[0].endswith(("bash", "zsh"))
     line = words[-1] if is_bash else words[-1].replace("&>", "& >")
     return f"set {' '.join(options)}\n{line}" if options else line
 
 
 def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: bool) -> str | None:
-    """Return why the line can end with 0 although the command at `start` did not; None if it cannot."""
+    """Return why the line can end with 0 although the command at `start` failed; None if that is impossible."""
     ends = [command.end if command.end != "\n" else ";" for command in commands]
     first = next((index + 1 for index in range(start - 1, -1, -1) if ends[index] in (";", "&")), 0)
     last = next(index for index in range(start, len(ends)) if ends[index] in (";", "&", ""))
@@ -272,7 +273,7 @@ def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: boo
         return "its exit code is swallowed by `||`"
     if ends[start] == "|" and "pipefail" not in options:
         return "a pipe swallows its exit code; put `set -o pipefail` before it"
-    # In a list with `&&` or `||`, `set -e` applies only to the last command; inside a group it might not apply.
+    # With `&&` or `||` between commands, `set -e` applies only to the last command; inside a group it might not apply.
     stops = "errexit" in options and not is_group and set(ends[first:last]) <= {"|"}
     if last < len(commands) - 1 and not stops:
         return f"the exit code is that of `{commands[start + 1].text[:60]}`, which comes after it"
@@ -302,7 +303,7 @@ def _fails(command: ShellCommand) -> bool:
 
 
 def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
-    """Return the shell options that are certainly set; None if a `set` may change what runs."""
+    """Return the shell options that `set` has certainly set; None if a `set` may change what runs."""
     options: set[str] = set()
     for index, command in enumerate(before):
         if _strip(command)[0] != "set":
@@ -321,7 +322,7 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
 
 
 def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> frozenset[str]:
-    """Return the folders in which the command after `before` may run; the empty set if that is unknown."""
+    """Return the folders in which the command after `before` may run; none if they are not known."""
     for index, command in enumerate(before):
         mover = _strip(command)[0]
         if mover in ("pushd", "popd", "chdir"):
@@ -330,6 +331,6 @@ def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> fr
             if command.words[0] != "cd" or len(command.words) != 2 or command.words[1].startswith("-"):
                 return frozenset()
             moved = _follow(folders, command.words[1:])
-            # If the line can continue after a failed `cd`, the next command may run in the earlier folder.
+            # If the line can go on after `cd` fails, the next command may run in the folder before it.
             folders = moved if all(each.end == "&&" for each in before[index:]) else folders | moved
     return folders

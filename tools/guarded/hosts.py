@@ -43,7 +43,7 @@ class ShellTool(msgspec.Struct, frozen=True, kw_only=True):
 
     command: str
     """The name of the argument with the command line."""
-    places: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
     """Arguments with the folder in which the line runs, if that is not the host's own folder."""
     harmless: frozenset[str] = frozenset({"timeout"})
     """Arguments that change neither what runs nor where."""
@@ -52,7 +52,7 @@ class ShellTool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arguments(self) -> frozenset[str]:
-        return frozenset({self.command}) | self.places | self.harmless
+        return frozenset({self.command}) | self.folders | self.harmless
 
 
 class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,15 +102,15 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             label="Codex",
             reads=_words("update_plan view_image read_file list_dir grep_files request_user_input"),
             shells={
-                "Bash": ShellTool(command="command", places=_words("workdir")),
+                "Bash": ShellTool(command="command", folders=_words("workdir")),
                 **dict.fromkeys(
                     ("shell", "shell_command", "local_shell"),
                     ShellTool(
-                        command="command", places=_words("workdir working_directory"), harmless=_words("timeout_ms")
+                        command="command", folders=_words("workdir working_directory"), harmless=_words("timeout_ms")
                     ),
                 ),
                 "exec_command": ShellTool(
-                    command="cmd", places=_words("workdir"), harmless=_words("yield_time_ms max_output_tokens")
+                    command="cmd", folders=_words("workdir"), harmless=_words("yield_time_ms max_output_tokens")
                 ),
             },
             searches={"grep_files": _words()},
@@ -127,7 +127,7 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             ),
             shells={
                 "run_shell_command": ShellTool(
-                    command="command", places=_words("dir_path directory"), harmless=_words("is_background")
+                    command="command", folders=_words("dir_path directory"), harmless=_words("is_background")
                 )
             },
             searches={
@@ -142,7 +142,7 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             name="opencode",
             label="opencode",
             reads=_words("read grep glob list todowrite todoread task question invalid"),
-            shells={"bash": ShellTool(command="command", places=_words("workdir"))},
+            shells={"bash": ShellTool(command="command", folders=_words("workdir"))},
             searches={"grep": _words(), "glob": _words("pattern"), "list": _words()},
             own_prefix="planwarden_",
             folder=".opencode",
@@ -151,7 +151,7 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             name="cursor",
             label="Cursor",
             reads=_words("Read Grep Glob LS Task TodoWrite"),
-            shells={"Shell": ShellTool(command="command", places=_words("working_directory"))},
+            shells={"Shell": ShellTool(command="command", folders=_words("working_directory"))},
             searches={"Grep": _words(), "Glob": _words("pattern glob_pattern")},
             own_prefix="MCP:planwarden:",
             folder=".cursor",

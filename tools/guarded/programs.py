@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["flag", "value", "count", "folder", "place", "line", "setting", "unknown"]
-_KINDS: Mapping[str, Kind] = {"": "flag", "=": "value", "#": "count", ">": "folder", "/": "place", "!": "line"}
+Kind = Literal["flag", "value", "count", "folder", "path", "line", "setting", "unknown"]
+_KINDS: Mapping[str, Kind] = {"": "flag", "=": "value", "#": "count", ">": "folder", "/": "path", "!": "line"}
 """What value the option takes, by the sign after its name in the table: none, a text (the sign may be followed by a
 pattern), a number if a number follows, the program's working folder, another path, or a command line."""
 
@@ -25,8 +25,8 @@ class Program(msgspec.Struct, frozen=True):
     operands: int = 0
     """The number of words between the options and the command."""
     then: Literal["command", "line", "first", "script", "guess", "git", "module", "nothing"] = "nothing"
-    """What follows: a command; a command line in several words (`line`) or one (`first`); a shell's script; a command
-    after the word that `behind` matches, or anywhere (`guess`); a command of git; a module of Python; no command."""
+    """What follows the options: a command; a command line in several words (`line`) or in the first one (`first`); a
+    shell's script; a command after the word that `behind` matches, or anywhere (`guess`); git's; a Python module."""
     is_closed: bool = True
     """Whether the program's words show all that it may run."""
     behind: str = ""
@@ -34,7 +34,7 @@ class Program(msgspec.Struct, frozen=True):
     exits: bool = False
     """Whether the program ends with the exit code of the command that it runs."""
     only: str = ".*"
-    """A pattern of the operands with which the program does what it is asked to."""
+    """A pattern of operands; with an operand that does not match, the program may do something else."""
     tail: str = ""
     """The name of the program that reads the words behind `--`."""
     values: str = "(?s).*"

@@ -61,7 +61,7 @@ MAX_DEPTH = 8
 MAX_READ_CHARS = 16 * MAX_CHARS
 """The most characters that are read for one line. A nested command counts again for each command around it."""
 _NO_COMMAND = ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
-"""Options of wrappers, and of the programs that they run, that take a value which is not a command."""
+"""Options of wrappers, and of the programs behind them, whose value is not a command."""
 _DOES_NOTHING = "=(?:true|false|cat|:)?"
 """The end of a setting whose command, if any, does nothing."""
 _SETTING_THAT_RUNS = re.compile(
@@ -245,7 +245,7 @@ class InnerCommands:
         self.commands[words] = self._is_sure or self.commands.get(words, False)
 
     def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int, *, is_guess: bool = False) -> None:
-        """Read a command from each of `starts`. With `is_guess`, only those up to the first operand may be sure."""
+        """Read a command from each of `starts`. With `is_guess`, those behind the first operand count as guesses."""
         is_sure, has_begun = self._is_sure, False
         for start in starts:
             if self._is_too_much(depth + 1):

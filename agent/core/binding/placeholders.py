@@ -1,9 +1,9 @@
 """Placeholders, which are values for something that the writer did not know; and lists that seem empty by mistake.
 
-A whole value can be a placeholder, or a text for people can contain one. A pattern that means something in code, markup
-or data does not count in a text with other signs of code, or in an argument whose name says that it is code. A model
-may write an example address or a note such as `TODO: call Ann` if the goal or the inputs of the execution have it word
-for word. A template such as `[Name]` stays a placeholder, because the goal may give it for the model to fill in.
+A whole value can be a placeholder, or a text for people can contain one. In code, markup and data, some placeholders
+have another meaning. So they do not count in a text with other signs of code, or in an argument whose name means code.
+A model may write an example address or a note such as `TODO: call Ann` if the goal or the inputs have it word for word.
+A template such as `[Name]` stays a placeholder, because the goal may have it for the model to fill in.
 """
 
 import re
@@ -74,8 +74,8 @@ _YOURS = r"your[._-]?(?:e-?mail|name|address)?[\w.-]{0,20}(?<!yours)(?<!yourself
 _EXAMPLE_HOST = r"(?:[\w-]+\.)*example\.(?:com|org|net)\.?"
 _ADDRESS = r"[^@<>,;\s]+@[^@<>,;\s]+"
 _RECIPIENT = rf"""(?:\s*{_ADDRESS}|(?:\s*"[^"]*"\s*|[^@<>,;"?!]{{0,60}})<{_ADDRESS}>)\s*"""
-"""An address, perhaps with a person's name. No two adjacent parts match the same characters, and `WHOLE` checks
-that a value is a list of addresses before it looks for an example: else the time would grow as the length squared."""
+"""An address, perhaps with a person's name. To keep the time linear, no two adjacent parts match the same characters,
+and `WHOLE` checks that a value is a list of addresses before it looks for an example among them."""
 _IS_A_VALUE = "is {}, not a value"
 _IS_A_PLACEHOLDER = "is the placeholder {}"
 _IS_AN_EXAMPLE = "is {}, an example address, not a real one"

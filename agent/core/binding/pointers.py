@@ -47,7 +47,7 @@ class ArtifactPart(msgspec.Struct, frozen=True):
     fault: str | None = None
     """Why there is no value, as the end of a sentence about the pointer."""
     is_absent: bool = False
-    """Whether the fault is that nothing is there; if not, what is there cannot be used."""
+    """Whether nothing is there; False if something is there that cannot be used."""
 
 
 class LeadsNowhere(Exception):

@@ -224,7 +224,7 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action 
 def _prompt(
     execution: ExecutionState, purpose: ev.Purpose, outage: ModelOutage | None, step_id: str | None = None
 ) -> Action | None:
-    """Return `AskModel`, or `WaitForModel` after a failure; None during that wait, and once patience is used up."""
+    """Return `AskModel`, or `WaitForModel` after a failure; None while that wait lasts, or once patience is used up."""
     if outage is None:
         return AskModel(purpose, step_id)
     if outage.suspension_id is not None:

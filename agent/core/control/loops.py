@@ -27,7 +27,7 @@ def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
 
 
 def decide_call(execution: ExecutionState, call: Call) -> Action | None:
-    """Return the action that dispatches the call, or the event that ends its step after a no; None to wait."""
+    """Return the action that dispatches the call, or the event that ends its step after a rejection; None to wait."""
     if call.status == "running":
         return None
     if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
@@ -42,7 +42,7 @@ def decide_call(execution: ExecutionState, call: Call) -> Action | None:
 
 
 def build_rejection(step_id: str, suspension: SuspensionState) -> ev.StepRejected:
-    """Return the event that rejects a step after the answer to a question about it was no."""
+    """Return the event that rejects a step because of the answer to a question about it."""
     reason = None if suspension.decision is None else suspension.decision.reason
     return ev.StepRejected(step_id=step_id, suspension_id=suspension.question.suspension_id, reason=reason)
 
@@ -81,7 +81,7 @@ def _list_current(state: StepState) -> list[Call]:
 
 
 def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev.StepRejected]:
-    """Yield a rejection of the step for each question about many of its calls that was answered with no."""
+    """Yield a rejection of the step for each rejected question about many of its calls."""
     for suspension in execution.find_suspensions("batch"):
         decision = suspension.decision
         if suspension.question.step_id == state.step.step_id and decision and not decision.approved:
@@ -89,7 +89,7 @@ def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev
 
 
 def _end(execution: ExecutionState, state: StepState) -> Action:
-    """Return the event that ends the step, never as rejected, because an approval covers at least one of its rows."""
+    """Return the event that ends the step. It is not a rejection, because an approval covers at least one row."""
     step, items = state.step, state.items or ()
     if not items:
         return ev.StepCompleted(step_id=step.step_id, validation="skipped")

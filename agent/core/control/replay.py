@@ -3,9 +3,9 @@
 Facts from outside (results, replies, answers, commands) only have to be legal at their places. The actions of
 `decide` are compared by what they do, not by the words of their messages, which a later version may choose better.
 
-One transaction may hold the results of several calls of `decide`, and all its events have the same time. So a
-decision is legal if any state within its transaction called for it. A prompt stays expected until it is answered,
-because its reply may arrive when the execution no longer needs it.
+One transaction may hold the results of several calls of `decide`. So a decision is legal if `decide` asks for it in any
+of the states that the execution has during the transaction. A prompt stays expected until it is answered, because its
+reply may arrive when the execution no longer needs it.
 
 Not checked: what the operator's policy asked for, the tools' definitions, and what tools and models returned.
 """
@@ -167,7 +167,7 @@ def _list_reasons_to_ask(execution: ExecutionState, question: ev.Question) -> tu
 def _list_reasons_of_outcome(execution: ExecutionState, call_id: str) -> tuple[Key, ...] | None:
     """Return what may have decided the call's outcome; None for a running call, whose end is a fact from outside.
 
-    In a loop, a call that cannot work may be marked as failed on another call's turn, before a person is asked.
+    In a loop, a call that cannot work may fail before its turn, so that no person is asked about it.
     """
     call = execution.call(call_id)
     if call.status == "running":

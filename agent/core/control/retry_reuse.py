@@ -1,8 +1,8 @@
 """Retry and fork: what a new execution takes over from the log of the thread's last one, and what runs again.
 
 A step is taken over if the log proves it complete. From other steps, the calls that succeeded are taken over. If
-nobody knows whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that
-are still to be made: the confirmation is asked again. If the caller names a step to restart from, that step and
+nobody knows whether a call happened, a person is asked first. A confirmation is asked again if calls after it are still
+to be made, because its earlier answer does not hold for them. If the caller names a step to restart from, that step and
 all steps that depend on it run again.
 """
 

@@ -186,7 +186,7 @@ class CallFacts(StoredStruct):
     beside: JsonValue = None
     """What a server sent in addition to its structured value: text, images."""
     is_confirmation: bool = False
-    """Whether the call was taken over and its result is a person's answer to whether the execution should go on."""
+    """Whether the result of this reused call is a person's answer to the question whether the execution may go on."""
 
     @property
     def step_id(self) -> str:

@@ -135,7 +135,7 @@ class Question(StoredStruct):
     suspension_id: str
     kind: SuspensionKind
     message: str
-    """For a person. If an agent, a tool or an `asker` asks, only its words; those of planwarden are then in `found`."""
+    """For a person: the words of the agent, the tool or the `asker` that asks; planwarden's words are in `found`."""
     step_id: str | None = None
     call_id: str | None = None
     tool_name: str | None = None

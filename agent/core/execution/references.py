@@ -145,7 +145,7 @@ def find_result(
 ) -> JsonValue:
     """Return what the reference takes from the result of a completed step.
 
-    `parts` must hold the part whose address, if any, `find_address` returns for the same `takes_lists`.
+    If `find_address` returns an address for the same `takes_lists`, `parts` must have the part at that address.
 
     Raises:
         InvalidArguments: there is nothing usable at the pointer.

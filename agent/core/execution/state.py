@@ -34,7 +34,7 @@ CallStatus = Literal[
     "proposed", "running", "suspended", "decided", "succeeded", "failed", "rejected", "outcome_unknown", "rehearsed"
 ]
 
-_ASKED_ON: tuple[type[ev.Event], ...] = (ev.SuspensionRevised, ev.SuspensionEndorsed, ev.SuspensionReminded)
+_STAYS_OPEN: tuple[type[ev.Event], ...] = (ev.SuspensionRevised, ev.SuspensionEndorsed, ev.SuspensionReminded)
 """Events after which a question stays open."""
 _ANSWERED: tuple[type[ev.Event], ...] = (ev.SuspensionDecided, ev.SuspensionTimedOut, ev.SuspensionWithdrawn)
 _ABOUT_CALLS: tuple[type[ev.Event], ...] = (
@@ -63,7 +63,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     "planned": {ev.ExecutionStarted: "running", ev.CancelRequested: "running"},
     "suspended": {
         **{event: "running" for event in (*_ANSWERED, ev.CancelRequested)},
-        **{event: "suspended" for event in (*_ASKED_ON, ev.PlanRevised, ev.CallReportedLate)},
+        **{event: "suspended" for event in (*_STAYS_OPEN, ev.PlanRevised, ev.CallReportedLate)},
     },
     "completed": {},
     "rejected": {},
@@ -79,7 +79,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
         **{event: "in_progress" for event in (*_ABOUT_CALLS, ev.CallRehearsed)},
         **{event: "in_progress" for event in (ev.LoopBegan, ev.ModelReplied, ev.ModelFailed, ev.ValidationFailed)},
         # A loop can have several questions open; the answer to one of them leaves the others open.
-        **{event: "in_progress" for event in (*_ANSWERED, *_ASKED_ON)},
+        **{event: "in_progress" for event in (*_ANSWERED, *_STAYS_OPEN)},
         ev.Suspended: "suspended",
         ev.StepCompleted: "completed",
         ev.StepFailed: "failed",
@@ -89,7 +89,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
     "suspended": {
         **{event: "in_progress" for event in _ANSWERED},
         # Some calls of a loop run while others wait for an answer or for their next attempt.
-        **{event: "suspended" for event in (*_ASKED_ON, *_ABOUT_CALLS, ev.Suspended)},
+        **{event: "suspended" for event in (*_STAYS_OPEN, *_ABOUT_CALLS, ev.Suspended)},
     },
     "completed": {},
     "rejected": {},
@@ -117,7 +117,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.Suspended: "suspended",
         ev.CallRehearsed: "rehearsed",
     },
-    "suspended": {**{event: "suspended" for event in _ASKED_ON}, **{event: "decided" for event in _ANSWERED}},
+    "suspended": {**{event: "suspended" for event in _STAYS_OPEN}, **{event: "decided" for event in _ANSWERED}},
     "decided": {
         ev.ToolCallIntended: "running",
         ev.ToolReturned: "succeeded",
@@ -126,7 +126,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.StepRejected: "rejected",
     },
     "outcome_unknown": {
-        **{event: "outcome_unknown" for event in (*_ASKED_ON, ev.Suspended)},
+        **{event: "outcome_unknown" for event in (*_STAYS_OPEN, ev.Suspended)},
         ev.SuspensionDecided: "outcome_unknown",
         ev.SuspensionTimedOut: "outcome_unknown",
         ev.ToolCallIntended: "running",
@@ -245,8 +245,8 @@ class StepState(FrozenStruct):
     taken_from: str | None = None
     """If the step was taken over as completed: the earlier execution whose log proves it; None otherwise."""
     waits_for: tuple[str, ...] = ()
-    """Unfinished steps on which this step depends only indirectly, through steps that were taken over: if a
-    confirmation is asked again, everything after it has to wait."""
+    """Unfinished steps before the taken-over steps on which this step depends. Such a step may be a confirmation that
+    is asked again, and everything after it must wait."""
     reuse: ev.TakenStep | None = None
     """What a loop that has not begun will take over for its items from the earlier execution."""
 
@@ -287,10 +287,7 @@ class StepState(FrozenStruct):
         return self.items[index], index
 
     def list_open_calls(self) -> Iterator[Call]:
-        """Yield every call that may run or wait for an answer, and perhaps others, but not all calls of a long loop.
-
-        Items begin in order, so no call is running after the first item that has not begun.
-        """
+        """Yield at least each call that runs or waits for an answer; skip the items of a loop that have not begun."""
         if self.items is None:
             yield from self.calls
         for index in range(self.finished_items, len(self.items or ())):
@@ -424,7 +421,6 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     earlier: Mapping[Reference, EarlierResult] = {}
     """What the plan takes from earlier executions of the thread."""
     inputs: Mapping[str, JsonValue] = {}
-    """The inputs that the run was given."""
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = {}
@@ -540,7 +536,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
         return call
 
     def idempotency_key(self, call: Call) -> str:
-        """Return the call's idempotency key, the holder of its shares and business key; a reused call keeps its key."""
+        """Return the key of the call, under which the store also keeps its budget shares and its business key."""
         return call.origin or f"{self.execution_id}:{call.call_id}"
 
     @property

@@ -52,7 +52,7 @@ class Synopsis(FrozenStruct):
     tools: tuple[str, ...]
     """The names of the tools that the plan names or a model called, sorted; at most `MAX_TOOLS`."""
     search: str
-    """Folded text in which a list searches for the result of `fold_words`."""
+    """The text in which a list searches, folded like the words of `fold_words`."""
 
 
 def build_synopsis(execution: ExecutionState) -> Synopsis:

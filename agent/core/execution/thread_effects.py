@@ -1,4 +1,4 @@
-"""The effects of a thread: calls that changed something, or may have. A question about a call that repeats one says so.
+"""The effects of a thread: calls that changed something, or may have. A question about the same call tells of them.
 
 Every execution of a thread begins with the newest effects of all earlier executions, so that these are not forgotten
 after a retry, a cancelled plan or a new plan. Two calls are the same if their tool and arguments are the same.

@@ -36,7 +36,9 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
         yield f"inputs is not a usable JSON Schema: {error}"
 
 
-def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
+def complete_inputs(
+    schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, JsonValue] | None
+) -> dict[str, JsonValue]:
     """Return the inputs of a run, with the schema's defaults filled in; empty for a plan that takes no inputs.
 
     `parse_plan` has already checked `schema`. An input that the schema does not declare is refused, unless the
@@ -61,12 +63,8 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
     values |= {name: default for name, default in read_defaults(schema).items() if name not in values}
     faults = [f"inputs: {fault}" for fault in Schema(close_schema(schema), checks_dates=True).find_faults(values)]
     if faults:
-        properties = read_properties(schema)
-        is_told = not properties or any("it takes" in fault for fault in faults[:10])
-        known_names = "" if is_told else f"; it takes {', '.join(list(properties)[:20])}"
         raise InvalidArguments(
-            f"{'; '.join(faults[:10])}{known_names}",
-            details={"problems": list[JsonValue](faults), "inputs": dict(schema)},
+            "; ".join(faults[:10]), details={"problems": list[JsonValue](faults), "inputs": dict(schema)}
         )
     return values
 

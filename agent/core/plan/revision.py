@@ -1,12 +1,16 @@
 """Revises a plan while it runs: a patch changes steps that have not begun, and the result is checked like any plan.
 
-A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
-(one that asks a person or confirms others). An asking step is a confirmation step, or one whose calls may need
-approval. A step that waits for an asking step, directly or not, must still wait for it. A new effect (a call that does
-more than read) must wait for every confirmation step, and for every asking step before an effect that may run unasked,
-except for finished steps that asked as agreed. An asking step before an effect may get other calls or arguments only if
-they certainly ask. All this holds against the last agreed plan too, so that no series of patches frees an effect. Once
-a confirmation has begun, a model can touch neither the steps that it covers nor the steps before them.
+A confirmation is a step that asks a person or confirms other steps. An asking step is a confirmation, or a step with
+calls that may need approval. An effect is a call that does more than read; a silent effect may run unasked. The rules:
+
+* A model may add, change, remove and move pending steps, but not confirmations.
+* Once a confirmation has begun, a model can touch neither the steps that it covers nor the steps before them.
+* A step that waits for an asking step, directly or not, must go on waiting for it.
+* A new effect must wait for every confirmation, and for every asking step that comes before a silent effect. It need
+  not wait for a finished step that asked as agreed.
+* An asking step before an effect may get other calls or arguments only if they certainly ask.
+
+The patch is checked against the last agreed plan too, so that no series of patches frees an effect from its question.
 """
 
 from collections import Counter
@@ -31,13 +35,13 @@ from planwarden.agent.core.plan.plan_parser import PlanIntake
 MAX_OPERATIONS = 50
 MAX_NAMED = 20
 _GATE_KEYS = ("when", "forEach", "toolValidationMode", "onReject")
-"""The keys that decide, together with the calls, whether a step asks a person and what a rejection stops."""
+"""The keys of a step that decide, as its calls do, whether the step asks a person and what a rejection stops."""
 AskCheck = Callable[[PlanStep, str, dict[str, JsonValue] | None], bool | None]
-"""Returns whether the step's call of this tool asks a person; None if only the run can say. The arguments are None
+"""Returns whether the step's call of this tool asks a person; None if only the run can tell. The arguments are None
 if a model will write them."""
 _PlannedCall = tuple[str, str, bool | None, str]
-"""A call's tool; its arguments, together with the conditions and the loop of its step; whether it asks; and, if it may
-run unasked, what the step asks before it."""
+"""The call's tool; its arguments, with the conditions and the loop of the step; whether the call asks; and, if it may
+run unasked, which calls of the step may ask before it."""
 _UNKNOWN = ToolFacts(is_blocking=False)
 _KEYS: dict[str, frozenset[str]] = {
     "add": frozenset({"op", "step", "after"}),
@@ -74,9 +78,9 @@ def revise(
 
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
-    Without `after` a step goes to the end. `reused_ids` are steps of earlier executions from which the plan takes
-    values: a new step must not have such an id, because the plan would then take the new step's value. `agreed` is the
-    plan as it was accepted or last approved in a review, and `finished` has the ids of the steps that are done.
+    Without `after`, a step goes to the end. `agreed` is the plan as it was accepted or last approved in a review.
+    `finished` has the ids of the steps that are done. `reused_ids` are steps of earlier executions from which the plan
+    takes values: no new step may have such an id, because the plan would then take the value of the new step.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
@@ -88,7 +92,8 @@ def revise(
     current, deciding = _Gates(plan, plans.tools, asks), dict[str, str]()
     earlier_gates = (current,) if agreed is plan else (_Gates(agreed, plans.tools, asks), current)
     for earlier in earlier_gates:
-        # The steps that a gate's conditions, loop and calls depend on may decide whether the gate asks a person at all.
+        # A gate may ask or not, depending on its conditions, its loop and the values that its calls take. Then the
+        # steps before the gate decide whether it asks, so a model must not revise them either.
         for name in sorted(earlier.effect_gates - begun):
             step = earlier.steps[name]
             if step.when or step.loop or (name not in earlier.always_asking and step.list_bindings()):
@@ -110,14 +115,14 @@ def revise(
 
 
 class _Draft:
-    """The steps as JSON while the operations are applied one by one."""
+    """The steps as JSON, to which the operations are applied one by one."""
 
     def __init__(
         self, plan: Plan, pending: frozenset[str], confirmations: frozenset[str], confirmed: Mapping[str, str]
     ) -> None:
         self.steps = [step_to_json(step) for step in plan.steps]
         self.difference: dict[str, list[str]] = {kind: [] for kind in ("added", "changed", "removed", "moved")}
-        """The ids of the changed steps by kind of change, in the order of the operations."""
+        """The ids of the steps by kind of change, in the order of the operations."""
         self._pending = pending
         self._confirmations = confirmations
         self._confirmed = confirmed
@@ -149,20 +154,20 @@ class _Draft:
         if name == "remove":
             self.difference["removed"].append(step_id)
         else:
-            self.steps.insert(self._find_place(operation.get("after")), step)
+            self.steps.insert(self._find_position(operation.get("after")), step)
             self.difference["moved"].append(step_id)
 
     def _add(self, step: JsonValue, after: JsonValue) -> None:
         if not isinstance(step, dict):
             raise InvalidPlan(f"operation 'add' has no object 'step'; send {EXAMPLES['revise']}")
-        self.steps.insert(self._find_place(after), step)
+        self.steps.insert(self._find_position(after), step)
         self.difference["added"].append(str(step.get("id"))[:64])
 
     def _change(self, step: dict[str, JsonValue], fields: JsonValue) -> None:
         if not isinstance(fields, dict) or "id" in fields:
             raise InvalidPlan(f"'set' of step {step['id']!r} is not an object of fields other than its id")
         if "requiredTools" in fields and "toolCalls" not in fields:
-            # The old calls were written for other tools, and would contradict the new `requiredTools`.
+            # The old calls are of other tools, which would contradict the new `requiredTools`.
             step.pop("toolCalls", None)
         step.update(fields)
         self.difference["changed"].append(str(step["id"]))
@@ -181,7 +186,7 @@ class _Draft:
             )
         return step
 
-    def _find_place(self, after: JsonValue) -> int:
+    def _find_position(self, after: JsonValue) -> int:
         if after is None:
             return len(self.steps)
         for index, step in enumerate(self.steps):
@@ -208,9 +213,9 @@ class _Gates:
         self.asking = {*self.confirmations}
         """The confirmations, and the steps whose calls may need approval."""
         self.always_asking = set[str]()
-        """The steps that cannot be completed without asking, whatever their calls take."""
+        """The steps that cannot be completed without asking, whatever the arguments of their calls are."""
         self.effects: dict[str, Counter[_PlannedCall]] = {}
-        """For each step: those of its calls that do more than read."""
+        """The calls of each step that do more than read."""
         for name, step in self.steps.items():
             calls = _list_calls(step, asks)
             self.effects[name] = Counter(call for call in calls if not tools.get(call[0], _UNKNOWN).only_reads)
@@ -221,11 +226,11 @@ class _Gates:
         unasked = (self.waits[name] for name, effects in self.effects.items() if not _all_ask(effects))
         within = {name for name, effects in self.effects.items() if any(behind for *_, behind in effects)}
         self.effect_gates = self.confirmations | self.asking & within.union(*unasked)
-        """The steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
-        A silent effect may run without a question of its own, and relies on the question about an earlier call."""
+        """The steps that every new effect must await: confirmations, and asking steps before a silent effect. A silent
+        effect may have no question of its own, so a person decides about it when an earlier call asks."""
 
-    def still_gates(self, step_id: str, before: "_Gates") -> bool:
-        """Return whether the step holds back what it held back before: it asks whenever it asked before."""
+    def asks_as_before(self, step_id: str, before: "_Gates") -> bool:
+        """Return whether the step asks in every case in which it asked in the plan `before`."""
         if step_id not in self.asking & before.asking:
             return False
         keys = _GATE_KEYS if step_id in self.always_asking else (*_GATE_KEYS, "requiredTools", "toolCalls")
@@ -233,9 +238,9 @@ class _Gates:
 
 
 def _find_confirmed_steps(gates: _Gates, pending: Collection[str]) -> dict[str, str]:
-    """Return, for each step that a begun confirmation covers and each step before such a step, the covered step.
+    """Return the steps that a begun confirmation covers, and the steps before them, each with the covered step.
 
-    The person was asked about all of these: earlier steps decide the conditions and loops of the covered step.
+    The person's answer relies on the steps before, because they decide the conditions and the loop of a covered step.
     """
     confirming = (step for step in reversed(gates.steps.values()) if step.confirms and step.step_id not in pending)
     covered_ids = (name for step in confirming for name in reversed(step.confirms))
@@ -248,8 +253,8 @@ def _find_confirmed_steps(gates: _Gates, pending: Collection[str]) -> dict[str, 
 
 def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]) -> None:
     """Raise `InvalidPlan` if a step or a new effect fails to wait for a step that may ask a person."""
-    same = {name for name in after.steps if after.still_gates(name, before)}
-    # A finished step need not be awaited any more if it asked as before.
+    same = {name for name in after.steps if after.asks_as_before(name, before)}
+    # A new effect need not wait for a finished step that asked as before.
     effect_gates = before.effect_gates - same.intersection(finished)
     for name, step in after.steps.items():
         earlier, calls = before.steps.get(name), after.effects[name]
@@ -267,6 +272,7 @@ def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]
 
 
 def _list_calls(step: PlanStep, asks: AskCheck) -> list[_PlannedCall]:
+    """Return the calls that the plan lists in the step, and those that a model will write."""
     control, behind, calls = _write(step, "when", "forEach", "maxItems"), "", list[_PlannedCall]()
     for call in step.tool_calls:
         text, verdict = canonical_json([call.arguments, control]), asks(step, call.tool_name, call.arguments)
@@ -274,7 +280,7 @@ def _list_calls(step: PlanStep, asks: AskCheck) -> list[_PlannedCall]:
         if verdict is not False and behind != "certainly":
             is_certain = verdict and step.tool_validation_mode == "strict"
             behind = "certainly" if is_certain else digest([behind, call.tool_name, text])
-    # A model calls the other tools in any order.
+    # A model may call the other tools in any order, so no call of the step certainly comes before theirs.
     open_tools = {*step.required_tools}.difference(name for name, *_ in calls)
     return calls + [(name, control, asks(step, name, None), "") for name in open_tools]
 

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.grants import VERSION_DIGITS
 from planwarden.agent.approval.rules import RuleBook
-from planwarden.agent.ports.holdings import Grant, GrantedStep
+from planwarden.agent.ports.budgets_and_keys import Grant, GrantedStep
 from planwarden.server.api.home import Home
 from planwarden.server.api.rules import list_rule_notes
 from planwarden.server.cli.checks.report import HealthCheck, join_some

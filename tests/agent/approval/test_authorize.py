@@ -14,7 +14,7 @@ from planwarden.agent.approval.rules import ArgumentRule, RuleBook, Then
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.tool import ExecutionMode, Risk, ToolDefinition
-from planwarden.agent.ports.holdings import Grant
+from planwarden.agent.ports.budgets_and_keys import Grant
 from tests.kit import ManualClock, OperatorPolicy, Registry, ev, requirement
 
 OWNER, OTHER = "ann", "bob"

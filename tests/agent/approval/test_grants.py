@@ -1,6 +1,5 @@
 """Grants: which calls they let through without a question, anywhere or in a step of a saved plan, and which ask."""
 
-import json
 import sqlite3
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
@@ -30,8 +29,7 @@ STEPS = (
 
 
 def write_plan(home: Path, name: str, *steps: dict[str, JsonValue], **extra: JsonValue) -> None:
-    (home / "plans").mkdir(exist_ok=True)
-    (home / "plans" / f"{name}.json").write_text(json.dumps({**extra, "todoList": steps}))
+    kit.save_plan(home, name, {**extra, "todoList": [*steps]})
 
 
 @asynccontextmanager
@@ -99,22 +97,6 @@ async def test_another_step_of_the_plan_and_the_same_step_of_another_plan_ask(tm
     assert kit.statuses(mine) == {"find": "completed", "purge": "completed", "last": "suspended"}
     assert [kit.statuses(run)["purge"] for run in (copy, same)] == ["suspended"] * 2
     assert ledger.lines == ["erase [1, 2, 3]"] and found_in(mine) == found_in(copy) == found_in(same) == ()
-
-
-@kit.requirement("grants:step")
-async def test_a_changed_plan_asks_and_the_plan_as_it_was_does_not(tmp_path: Path) -> None:
-    ledger = kit.Ledger()
-    async with opened(tmp_path, ledger, *STEPS[:2]) as w:
-        await allow_step(w)
-        write_plan(tmp_path, "weekly", *STEPS[:2], title="Weekly")
-        changed = await w.run_plan("weekly")
-        [shown] = await w.service.grants.list()
-        write_plan(tmp_path, "weekly", *STEPS[:2])
-        again = await w.run_plan("weekly")
-    assert (changed.status, again.status) == ("suspended", "completed")
-    assert shown.step is not None and shown.step.has_changed and shown.is_open
-    [sentence] = found_in(changed)
-    assert shown.step.version[:12] in sentence and "and this is version" in sentence
 
 
 @kit.requirement("grants:step")
@@ -250,20 +232,6 @@ async def allow(
 
 
 @kit.requirement("approval:grants")
-async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_so_often() -> None:
-    ledger = kit.Ledger()
-    async with kit.warden(ledger) as w:
-        made = await allow(w, 2, ids=[1])
-        ended = [(await w.execute_plan(erase(1))).status for _ in range(3)]
-        [shown] = await w.service.grants.list()
-        rows = [row for row in (await kit.read_audit_page(w.service.store)).rows if row.kind != "policy"]
-    assert ended == ["completed", "completed", "suspended"]
-    assert ledger.lines == ["erase [1]"] * 2 and (shown.uses_left, shown.is_open) == (0, False)
-    assert [row.kind for row in rows] == ["grant_made", "granted", "granted", "asked"]
-    assert all(row.facts["grant"] == made.grant_id for row in rows[:3])
-
-
-@kit.requirement("approval:grants")
 @pytest.mark.parametrize("other", ["arguments", "owner", "late", "revoked", "tool"])
 async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> None:
     ledger, clock = kit.Ledger(), kit.ManualClock()
@@ -311,17 +279,6 @@ async def test_an_allowed_number_is_the_same_number_however_it_is_written(allowe
         calls = [kit.plan(kit.tool_step("a", "pay", {"n": number})) for number in (5, 5.0)]
         ended = [(await w.execute_plan(call)).status for call in calls]
     assert ended == ["completed"] * passed + ["suspended"] * (2 - passed)
-
-
-@kit.requirement("approval:grants")
-async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_asked_about() -> None:
-    schema: Json = {"type": "object", "properties": {"to": {"type": "string"}, "bcc": {"type": "string"}}}
-    definition = ToolDefinition(name="send", description="Send.", input_schema=schema)
-    async with kit.warden(tools=[Tool(define(definition), kit.build_constant_call("sent"))]) as w:
-        await allow(w, tool="send", to="ann")
-        given: list[Json] = [{"to": "ann", "bcc": "eve"}, {"to": "ann"}]
-        ended = [(await w.execute_plan(kit.plan(kit.tool_step("a", "send", arguments)))).status for arguments in given]
-    assert ended == ["suspended", "completed"]
 
 
 @kit.requirement("approval:grants")

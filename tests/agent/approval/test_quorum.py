@@ -1,6 +1,5 @@
 """Who may decide: a signature or somebody else, several people, and what the policy asks now, not then."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -60,8 +59,7 @@ async def test_who_may_approve_a_critical_call_that_somebody_started_for_its_own
     is_retried: bool,
 ) -> None:
     ledger = kit.Ledger()
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "clean.json").write_text(json.dumps(WIPE))
+    kit.save_plan(tmp_path, "clean", WIPE)
     async with kit.warden(tools=[wipe(ledger)], settings=kit.governed(tmp_path, **policy)) as w:
         began = None if starter is None else ev.Starter(principal=starter, channel="inbox")
         started = await w.service.run_plan("clean", kit.StartOptions(requester=kit.Requester("local", starter=began)))

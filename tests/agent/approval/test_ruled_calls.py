@@ -225,23 +225,6 @@ async def test_a_confirmation_releases_no_call_that_a_rule_has_made_critical_sin
     assert (question.step_id, question.kind, question.needs, ledger.lines) == ("a", "approval", "signed", [])
 
 
-@kit.requirement("rules:forecast")
-async def test_forecast_and_rehearsal_say_what_the_rules_will_do() -> None:
-    ids = {"a": 1, "b": 50, "c": 100}
-    steps = kit.plan(*(kit.tool_step(name, "erase", {"ids": [number]}) for name, number in ids.items()))
-    ledger = kit.Ledger()
-    async with kit.warden(ledger, settings=ruled(SMALL + BY_HAND)) as w:
-        found = await w.service.forecast_plan(steps, principal="local")
-        done = await w.execute_plan(steps, options={"rehearse": True})
-    [passes] = found.by_rule
-    assert (passes.step_id, passes.rule.number) == ("a", 1)
-    assert [(asking.step_id, asking.because) for asking in found.asks] == [("b", "rule 3 applies: ask * (by hand)")]
-    assert [(fault.step_id, "rule 2" in fault.why) for fault in found.impossible] == [("c", True)]
-    judged = {step.id: call.rehearsal for step in done.steps for call in step.actual_tool_calls if call.rehearsal}
-    numbers = {name: said.rule.number for name, said in judged.items() if said.rule is not None}
-    assert numbers == {"a": 1, "b": 3} and kit.statuses(done)["c"] == "failed" and ledger.lines == []
-
-
 @kit.requirement("rules:under")
 async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"

@@ -14,7 +14,7 @@ from planwarden.agent.core.binding.bindings import Reference
 from planwarden.agent.core.execution.folds.transitions import PART, replace_at
 from planwarden.agent.core.execution.references import MAX_REFERENCES, AbsentValue, list_sources, resolve
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
-from planwarden.agent.core.plan.inputs import fill_inputs
+from planwarden.agent.core.plan.inputs import complete_inputs
 from planwarden.agent.core.plan.plan import ToolFacts, plan_to_json
 from tests.kit import Json, apply, ev, parse_plan, plan, requirement, tool_step
 
@@ -74,7 +74,7 @@ SCHEMA: Json = {
 
 def begin(document: Json, *events: ev.Event, inputs: Json | None = None) -> ExecutionState:
     parsed, _ = parse_plan(document, author="caller", tools=TOOLS)
-    accepted = ev.PlanAccepted(plan=parsed, inputs=fill_inputs(parsed.inputs, inputs))
+    accepted = ev.PlanAccepted(plan=parsed, inputs=complete_inputs(parsed.inputs, inputs))
     execution = new_execution("e", "t", "ann")
     for event in (ev.ExecutionCreated(), accepted, *events):
         execution = apply(execution, event, 1.0)
@@ -124,7 +124,7 @@ def test_a_run_takes_what_it_was_given_and_defaults_for_the_rest() -> None:
 )
 def test_inputs_that_do_not_fit_are_refused_by_name(schema: Json | None, inputs: Json, why: str) -> None:
     with pytest.raises((InvalidArguments, LimitExceeded), match=why) as refused:
-        fill_inputs(schema, inputs)
+        complete_inputs(schema, inputs)
     assert refused.value.message.count("it takes") <= 1
 
 
@@ -145,14 +145,14 @@ def test_null_and_json_as_text_are_undone_where_the_schema_of_an_input_refuses_t
     }
     schema: Json = {"properties": properties}
     nulls: Json = dict.fromkeys(properties)
-    assert fill_inputs(schema, nulls) == {"no": None, "any": None, "d": "x"}
+    assert complete_inputs(schema, nulls) == {"no": None, "any": None, "d": "x"}
     texts: Json = {"o": '{"a": "[1]"}', "l": "[1]", "s": "[1]", "any": "[1]"}
-    assert fill_inputs(schema, texts) == {**texts, "o": {"a": "[1]"}, "l": [1], "d": "x"}
+    assert complete_inputs(schema, texts) == {**texts, "o": {"a": "[1]"}, "l": [1], "d": "x"}
     for inputs in ({"n": "5"}, {"o": "a"}, {"o": "[1]"}, {"s": 5}, {"zz": None}):
         with pytest.raises(InvalidArguments):
-            fill_inputs(schema, inputs)
+            complete_inputs(schema, inputs)
     with pytest.raises(InvalidArguments, match="required"):
-        fill_inputs({**schema, "required": ["s"]}, {"s": None})
+        complete_inputs({**schema, "required": ["s"]}, {"s": None})
 
 
 @requirement("plans:default")

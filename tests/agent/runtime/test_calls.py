@@ -13,15 +13,28 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageError
+from planwarden.agent.common.errors import CommitUnknown, InvalidArguments, InvalidPlan, UsageError
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.ports.model import AskCaller, CallerModel
+from planwarden.agent.ports.store import Append
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.tools.registry import Registry
 from tests.harness.seams import wrap
-from tests.kit import Ledger, SqliteStore, decide, ev, model_step, plan, requirement, tool_step, warden
+from tests.kit import (
+    Ledger,
+    MemoryStore,
+    PausingTool,
+    SqliteStore,
+    decide,
+    ev,
+    model_step,
+    plan,
+    requirement,
+    tool_step,
+    warden,
+)
 from tests.support.loop_time import pass_time as pass_loop_time
 from tests.support.wardens import end_at_once
 
@@ -244,23 +257,68 @@ async def test_a_tool_that_goes_on_although_it_was_cancelled_holds_up_neither_it
     assert stubborn.survived == 3
 
 
+@pytest.mark.parametrize("by", ["anyio", "asyncio"])
 @pytest.mark.parametrize("switches", range(8))
-async def test_an_opening_that_is_cancelled_at_any_moment_ends(store: SqliteStore, switches: int) -> None:
+async def test_an_opening_that_is_cancelled_at_any_moment_ends(store: SqliteStore, switches: int, by: str) -> None:
     engine = Engine(store, Registry(), CallerModel(), OperatorPolicy())
-    opening = anyio.CancelScope()
+    scope = anyio.CancelScope()
 
     async def cancel_soon() -> None:
         for _ in range(switches):
             await anyio.lowlevel.checkpoint()
-        opening.cancel()
+        scope.cancel() if by == "anyio" else opening.cancel()
 
     async def refresh() -> None:
         """Begin to count where the engine has waited for the store the last time."""
         tasks.start_soon(cancel_soon)
 
-    wrap(engine, "refresh_grants", lambda _: refresh)
-    async with anyio.create_task_group() as tasks:
-        with opening:
+    async def open_engine() -> None:
+        with scope:
             async with engine:
                 await anyio.sleep_forever()
-    assert opening.cancelled_caught
+
+    wrap(engine, "refresh_grants", lambda _: refresh)
+    async with anyio.create_task_group() as tasks:
+        opening = asyncio.create_task(open_engine())
+        await asyncio.wait([opening], timeout=5)
+        assert opening.done() and (opening.cancelled() or scope.cancelled_caught)
+
+
+@pytest.mark.parametrize("switches", range(12))
+async def test_a_closing_that_is_cancelled_at_any_moment_leaves_no_task(switches: int) -> None:
+    before, pausing = asyncio.all_tasks(), PausingTool()
+
+    async def open_and_close() -> None:
+        async with warden(tools=[pausing.tool()]) as w:
+            await w.execute_plan(plan(tool_step("a", "gate")), wait_seconds=0)
+            await pausing.started.wait()
+
+    closing = asyncio.create_task(open_and_close())
+    await pausing.started.wait()
+    for _ in range(switches):
+        await anyio.lowlevel.checkpoint()
+    closing.cancel()
+    await asyncio.wait([closing], timeout=5)
+    assert closing.cancelled() and asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("waits_for", ["commit", "result"])
+async def test_a_caller_that_still_waits_when_the_engine_ends_is_let_go(waits_for: str) -> None:
+    pausing, store = PausingTool(), MemoryStore()
+    if waits_for == "commit":
+
+        async def append(_: Append) -> None:
+            pausing.started.set()
+            await anyio.sleep_forever()
+
+        wrap(store, "append", lambda _: append)
+    async with warden(tools=[pausing.tool()], store=store) as w:
+        end_at_once(w)
+        call = asyncio.create_task(w.execute_plan(plan(tool_step("a", "gate")), wait_seconds=60))
+        await pausing.started.wait()
+    await asyncio.wait([call], timeout=5)
+    if waits_for == "commit":
+        with pytest.raises(CommitUnknown, match="the engine has ended"):
+            call.result()
+    else:
+        assert call.result().status == "running"

@@ -341,9 +341,8 @@ todoList:
 
 def opened(home: Path, ledger: kit.Ledger | None = None) -> AbstractAsyncContextManager[planwarden.Warden]:
     """A warden that has the plan `letter`, and its first step as the plan `note`."""
-    (home / "plans").mkdir()
     for name, text in {"letter": LETTER, "note": LETTER.partition("  - id: send")[0]}.items():
-        (home / "plans" / f"{name}.yaml").write_text(text)
+        kit.save_plan(home, name, text)
     return kit.warden(ledger or kit.Ledger(), settings=kit.Settings(home=home))
 
 
@@ -369,7 +368,7 @@ async def test_a_retry_and_a_fork_go_on_with_the_version_of_their_run_whatever_t
         first = await kit.decide(made, await made.run_plan("letter", {"who": "Ada"}), kit.NO)
         before = await find(first.execution_id)
         assert before.is_as_saved
-        (tmp_path / "plans" / "letter.yaml").write_text("todoList: [{id: other, description: x}]")
+        kit.save_plan(tmp_path, "letter", "todoList: [{id: other, description: x}]")
         retried = await find((await made.retry(first.thread_id)).execution_id)
         assert not retried.is_revised and retried.saved_plan == before.saved_plan
         await made.cancel_execution(first.thread_id)

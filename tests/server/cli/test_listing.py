@@ -246,12 +246,16 @@ def test_a_check_says_what_a_rule_lets_through_what_fails_what_is_skipped_and_wh
     unready = step("sum", "calculator", {"expression": {"$from": "inputs", "pointer": "/sum"}})
     think: JsonValue = {"id": "think", "description": "think", "dependencies": ["erase"]}
     maybe: JsonValue = {**step("maybe", "wipe"), "when": {"value": {"$from": "think"}, "matches": {"const": "yes"}}}
-    steps: JsonValue = [ERASE, {**FIND, "when": NEVER}, unready, think, maybe]
+    denied, by_hand = (step(name, "erase", {"ids": [number]}) for name, number in (("taxed", 500), ("by-hand", 100)))
+    steps: JsonValue = [ERASE, {**FIND, "when": NEVER}, unready, denied, by_hand, think, maybe]
+    cli.add_settings('[[rules]]\ntool = "erase"\nwhen = { "ids/0" = { min = 500 } }\nthen = "deny"\nbecause = "taxes"')
+    cli.add_settings('[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"')
     shown = cli.main("check", cli.write("plan.json", {"inputs": INPUTS, "todoList": steps}))
     assert (shown.code, cli.ledger) == (1, [])
     for said in (
         *("erase will not ask: rule 1 lets it through", 'would fail: calculator: /expression: 3 is not of type "str'),
         *("will be skipped: its condition does not hold", "a model writes its calls or its text"),
+        *("rule 2 of the operator denies it: taxes", "or at a terminal: rule 3 applies: ask * (by hand)"),
         "runs only if its condition holds",
     ):
         assert said in shown.out, said
@@ -260,10 +264,12 @@ def test_a_check_says_what_a_rule_lets_through_what_fails_what_is_skipped_and_wh
 @requirement("rehearsal:nothing-done", "rules:forecast")
 @pytest.mark.usefixtures("rules")
 def test_a_rehearsal_says_of_each_call_whom_it_would_ask_and_why_it_was_not_done(cli: Cli) -> None:
+    cli.add_settings('[[rules]]\ntool = "hang"\nthen = "ask"')
     ask = step("ask", "displayConfirmation", {"action": "Sum?"}, confirms=["sum"])
+    late, after = step("late", "hang"), step("after", "find", {"topic": {"$from": "all"}})
     rehearsed = run_plan(
         *(cli, FIND, ERASE, ask, step("sum", "calculator", {"expression": "1"}), step("all", "wipe")),
-        *(step("rest", "wait", {"seconds": 9}), step("after", "find", {"topic": {"$from": "all"}})),
+        *(step("rest", "wait", {"seconds": 9}), late, after),
         words=("--rehearse",),
     )
     assert (rehearsed.code, cli.ledger) == (0, ["find x"])
@@ -275,9 +281,11 @@ def test_a_rehearsal_says_of_each_call_whom_it_would_ask_and_why_it_was_not_done
             "wipe() → not done: would ask a person first (critical, needs signed)",
             "wait(seconds=9) → not done: a rehearsal waits for nothing",
             "only a real run has the result of all",
-            "Rehearsed: nothing was changed. Calls not made: 5; 2 of them would ask a person.",
+            "Rehearsed: nothing was changed. Calls not made: 6; 3 of them would ask a person.",
         ):
             assert said in shown.out, said
+    calls = {found["id"]: found["actualToolCalls"] for found in cli.main("show", "--json").json["steps"]}
+    assert calls["late"][0]["rehearsal"]["rule"]["number"] == 2
 
 
 @pytest.mark.usefixtures("rules")
@@ -330,18 +338,7 @@ def test_a_step_alone_and_the_graph_are_shown_as_options_ask_and_what_does_not_f
         assert refused.code == 2 and said in refused.err, refused
 
 
-@requirement("key:once", "key:conflict")
-@pytest.mark.usefixtures("rules")
-def test_a_key_goes_on_with_the_run_that_it_began_and_a_model_that_only_wrote_is_said(cli: Cli) -> None:
-    first, again = (run_plan(cli, FIND, words=("--key", "k")) for _ in range(2))
-    assert (first.code, again.code, cli.ledger) == (0, 0, ["find x"])
-    assert again.out == f"Key 'k' has started this before; nothing new was started.\n{first.out}"
-    other = run_plan(cli, ERASE, words=("--key", "k"))
-    assert (
-        other.code == 2
-        and "key 'k' started execution" in other.err
-        and "with another goal, plan or inputs" in other.err
-    )
+def test_a_model_that_only_wrote_is_said(cli: Cli) -> None:
     think: JsonValue = {"id": "think", "description": "x", "requiredTools": ["find"], "toolValidationMode": "advisory"}
     replies: list[JsonValue] = [{"reply": {"content": "No."}}]
     script = cli.write("model.json", {"replies": replies * 2})

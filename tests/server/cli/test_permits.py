@@ -217,6 +217,8 @@ def test_a_person_allows_a_step_and_its_runs_do_not_ask_until_the_plan_changes(c
     assert "stale: the plan changed" in cli.main("grant", "list").out
     [check] = [found for found in cli.main("doctor", "--json").json["checks"] if found["name"] == "grants"]
     assert check["status"] == "warning" and "the plan has changed since then, so new runs ask" in check["message"]
+    save(cli, FIND, PURGE)
+    assert cli.main("run", "weekly").code == 0 and cli.ledger[-1] == "erase [1, 2, 3] weekly"
     rows = [row["facts"] for row in cli.main("audit", "show", "--json").json["rows"] if row["kind"] == "grant_made"]
     assert [(row["plan"], row["step"], row["per"]) for row in rows] == [("weekly", "purge", "day")]
     assert cli.main("audit", "verify").code == 0

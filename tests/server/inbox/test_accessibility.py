@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode, urlsplit
 
 import anyio
-import pytest
 from starlette.routing import Match, Route
 
 import planwarden
@@ -19,7 +18,7 @@ from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.inbox.site import InboxSite
-from tests.kit import Decision, by, ev, plan, requirement, tool_step
+from tests.kit import Decision, by, ev, plan, requirement, save_plan, tool_step
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, find_violations, launch_browser, read_axe
@@ -129,12 +128,6 @@ async def lost() -> str:
     raise planwarden.OutcomeUnknown("the line went dead")
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "plans").mkdir()
-    return tmp_path
-
-
 @asynccontextmanager
 async def _open(home: Path) -> AsyncGenerator[Tour]:
     """Opens a browser in front of an inbox; at the end nothing may have been found."""
@@ -148,8 +141,8 @@ async def _open(home: Path) -> AsyncGenerator[Tour]:
             assert not tour.findings, "\n".join(tour.findings)
 
 
-async def test_axe_finds_nothing_on_pages_without_rows(home: Path) -> None:
-    async with _open(home) as tour:
+async def test_axe_finds_nothing_on_pages_without_rows(tmp_path: Path) -> None:
+    async with _open(tmp_path) as tour:
         await tour.visit("/pair", "/elsewhere")
         await tour.log_in()
         await tour.page.click("text=Notify me in this browser")
@@ -162,16 +155,16 @@ async def test_axe_finds_nothing_on_pages_without_rows(home: Path) -> None:
 
 
 @requirement("inbox:phone")
-async def test_axe_finds_nothing_on_pages_with_one_row_and_of_every_kind(home: Path) -> None:
-    async with _open(home) as tour:
+async def test_axe_finds_nothing_on_pages_with_one_row_and_of_every_kind(tmp_path: Path) -> None:
+    async with _open(tmp_path) as tour:
         await tour.log_in()
-        (home / "plans" / "look.yaml").write_text(LOOK)
+        save_plan(tmp_path, "look", LOOK)
         await tour.found.run_to_question(LETTER, goal="Close idle accounts")
         await tour.visit(*LISTS[:2], LISTS[6])
         await _see_questions(tour)
         await _see_rows(tour)
-        await _see_what_is_allowed(tour, home)
-        await _see_saved_plans(tour, home)
+        await _see_what_is_allowed(tour, tmp_path)
+        await _see_saved_plans(tour, tmp_path)
         await _see_runs(tour)
         await tour.visit(*LISTS)
         pages = {route.path for route in list_routes(tour.found.site) if "POST" not in (route.methods or ())}
@@ -253,7 +246,7 @@ async def ask_about_rows(found: InboxScene, count: int) -> str:
 
 
 async def _see_what_is_allowed(tour: Tour, home: Path) -> None:
-    (home / "plans" / "clean.yaml").write_text(CLEAN)
+    save_plan(home, "clean", CLEAN)
     pay = await tour.found.run_to_question(PAY, goal="Pay the invoice")
     await tour.visit(f"/suspensions/{pay}/grant")
     await tour.page.get_by_label("How many more calls").fill("many")
@@ -273,7 +266,7 @@ async def _see_what_is_allowed(tour: Tour, home: Path) -> None:
 
 
 async def _see_saved_plans(tour: Tour, home: Path) -> None:
-    (home / "plans" / "broken.yaml").write_text("todoList: 3")
+    save_plan(home, "broken", "todoList: 3")
     store = tour.found.warden.service.store
     await add_schedule(store, plan="clean", schedule_id="s1", timezone="Europe/Berlin")
     await add_schedule(store, plan="gone", schedule_id="lost")
@@ -307,14 +300,14 @@ async def _see_runs(tour: Tour) -> None:
     await _press(tour, "Run again", "text=this run goes on from it")
 
 
-async def test_axe_finds_nothing_on_full_pages_that_others_follow(home: Path) -> None:
-    async with _open(home) as tour:
+async def test_axe_finds_nothing_on_full_pages_that_others_follow(tmp_path: Path) -> None:
+    async with _open(tmp_path) as tour:
         store = tour.found.warden.service.store
         for number in range(MANY):
             await tour.found.run_to_question(PAY, goal="Pay the invoice")
             await add_schedule(store, "0 9 * * *", f"s{number}", plan="look")
-            (home / "plans" / f"plan{number}.yaml").write_text(LOOK)
-        (home / "plans" / "look.yaml").write_text(LOOK)
+            save_plan(tmp_path, f"plan{number}", LOOK)
+        save_plan(tmp_path, "look", LOOK)
         waiting = await store.suspensions(addressee="human", limit=50)
         for row in waiting.rows[:30]:
             await tour.found.answer(row.suspension_id, Decision(approved=False))

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from tests.kit import requirement, tool_step
+from tests.kit import requirement, save_plan, tool_step
 from tests.server.inbox.test_accessibility import LOOK
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, launch_browser, log_in
 from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, open_scene
@@ -266,8 +266,7 @@ async def test_every_time_is_in_the_readers_zone_or_says_that_it_is_utc(script: 
 
 @requirement("saved:schedules")
 async def test_a_schedule_is_made_in_the_zone_of_the_reader_and_shown_in_it(tmp_path: Path) -> None:
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "look.yaml").write_text(LOOK)
+    save_plan(tmp_path, "look", LOOK)
     async with open_browser(home=tmp_path, timezone_id="America/New_York") as d:
         await d.log_in(target="/inbox/saved/look/schedule")
         assert await d.page.get_by_label("Time zone").input_value() == "America/New_York"

@@ -1,6 +1,5 @@
 """Permissions on pages: made from a question for exactly what was checked or for a step, shown, used up, and ended."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ import planwarden
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.ports.holdings import Grant
+from planwarden.agent.ports.budgets_and_keys import Grant
 from planwarden.server.api.audit import read_audit_page
 from planwarden.tools.base import Tool, define
 from tests import kit
@@ -54,9 +53,7 @@ async def _form(browser: Browser, found: Inbox) -> tuple[str, Page]:
 
 
 def _write_plan(home: Path, name: str = "weekly", *steps: dict[str, JsonValue], **extra: JsonValue) -> None:
-    (home / "plans").mkdir(exist_ok=True)
-    document = {"title": "Tidy up", **extra, "todoList": steps or (FIND, PURGE)}
-    (home / "plans" / f"{name}.json").write_text(json.dumps(document))
+    kit.save_plan(home, name, {"title": "Tidy up", **extra, "todoList": [*(steps or (FIND, PURGE))]})
 
 
 @asynccontextmanager

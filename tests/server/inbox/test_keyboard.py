@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.kit import Decision, by, plan, requirement, tool_step
+from tests.kit import Decision, by, plan, requirement, save_plan, tool_step
 from tests.server.inbox.test_accessibility import CLEAN
 from tests.server.inbox.test_browser import BrowserTester, open_browser
 from tests.support.browser import DRIVES_CHROMIUM
@@ -129,8 +129,7 @@ async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> No
 
 @requirement("inbox:keyboard")
 async def test_enter_in_a_field_forecasts_and_the_focus_reaches_start_last(tmp_path: Path) -> None:
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "clean.yaml").write_text(CLEAN)
+    save_plan(tmp_path, "clean", CLEAN)
     async with open_browser(home=tmp_path) as d:
         await d.log_in(target="/inbox/saved/clean")
         await d.page.get_by_label("reason").fill("stale")

@@ -9,10 +9,10 @@ import planwarden
 from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.inbox.questions import PAGE_SIZE as RUNS_PER_PAGE
 from planwarden.storage.sqlite.store import SqliteStore
+from tests import kit
 from tests.kit import ManualClock, MemoryStore, Settings, by, confirm, decide, ev, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, CountingStore, Page, visit
 from tests.server.inbox.test_saved_plans import NOTE
-from tests.server.inbox.test_saved_plans import write as write_plan
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
 from tests.storage.test_sqlite import edit
@@ -158,9 +158,8 @@ async def test_lists_say_how_many_arguments_they_leave_out() -> None:
 
 @requirement("inbox:live", "inbox:plans")
 async def test_an_open_page_gets_news_when_there_are_some_and_nothing_before(tmp_path: Path) -> None:
-    (tmp_path / "plans").mkdir()
     async with visit(store=MemoryStore(ManualClock()), settings=Settings(home=tmp_path)) as (found, browser):
-        write_plan(tmp_path, "plain", NOTE % "hi")
+        kit.save_plan(tmp_path, "plain", NOTE % "hi")
         asked = await found.ask(confirm("c"), goal="Clean")
         made = await add_schedule(found.warden.service.store, plan="plain")
         news = {
@@ -175,7 +174,7 @@ async def test_an_open_page_gets_news_when_there_are_some_and_nothing_before(tmp
         assert {(await browser.refresh(page)).status for page in pages.values()} == {204}
         await decide(found.warden, asked, authority=by("local", "client", "elicitation"))
         await found.ask()
-        write_plan(tmp_path, "another", NOTE % "hi")
+        kit.save_plan(tmp_path, "another", NOTE % "hi")
         await browser.submit(pages[f"/inbox/schedules/{made.schedule_id}"].form("/run"))
         for path, words in news.items():
             fresh = await browser.refresh(pages[path])

@@ -397,8 +397,7 @@ async def test_pages_name_the_saved_plan_and_version_and_a_retry_and_its_start_a
             raise planwarden.ToolError("it is broken")
         return "mended"
 
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "tidy.yaml").write_text(TIDY)
+    kit.save_plan(tmp_path, "tidy", TIDY)
     async with visit(tools=[mend], settings=kit.Settings(home=tmp_path)) as (found, browser):
         first = await found.warden.run_plan("tidy")
         assert first.saved_plan is not None

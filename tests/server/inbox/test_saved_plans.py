@@ -1,6 +1,5 @@
 """Saved plans on pages: what is listed, what a form starts, and that it starts once what the person saw, or nothing."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import product
@@ -13,7 +12,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.inbox.pages.saved_plans import PAGE_SIZE
 from planwarden.server.views.fields import derive_key
-from tests.kit import ManualClock, MemoryStore, Settings, ev, requirement, tool_step
+from tests.kit import ManualClock, MemoryStore, Settings, ev, requirement, save_plan, tool_step
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
 
 REMIND = """
@@ -44,15 +43,10 @@ Opened = tuple[Inbox, Browser]
 
 @asynccontextmanager
 async def opened(home: Path, *tools: object, store: MemoryStore | None = None, **files: str) -> AsyncGenerator[Opened]:
-    (home / "plans").mkdir()
     for name, text in {"remind": REMIND, **files}.items():
-        write(home, name, text)
+        save_plan(home, name, text)
     async with visit(tools=tools, store=store, settings=Settings(home=home)) as found:
         yield found
-
-
-def write(home: Path, name: str, text: str) -> None:
-    (home / "plans" / f"{name}.yaml").write_text(text, encoding="utf-8")
 
 
 def field(name: str) -> str:
@@ -160,12 +154,12 @@ async def test_a_form_starts_one_run_however_often_it_is_sent_and_whatever_becam
         async with anyio.create_task_group() as tasks:
             for _ in range(8):
                 tasks.start_soon(press)
-        write(tmp_path, "remind", REMIND.replace("old", "all"))
+        save_plan(tmp_path, "remind", REMIND.replace("old", "all"))
         await press()
         (tmp_path / "plans" / "remind.yaml").unlink()
         await press()
         assert len(set(places)) == 1 and await count_runs(found) == 1
-        write(tmp_path, "remind", REMIND)
+        save_plan(tmp_path, "remind", REMIND)
         form.fields[field("customer")] = ["Eve"]
         await find_run(found, await browser.submit(form, press="start"))
         assert sorted(found.ledger.lines) == ["note Ada", "note Eve"], "other inputs are another run"
@@ -192,19 +186,19 @@ async def test_an_old_form_says_that_it_has_started_a_run_and_offers_a_new_one(t
 async def test_a_file_that_changed_is_shown_again_with_what_was_typed_and_nothing_starts(tmp_path: Path) -> None:
     async with opened(tmp_path) as (found, browser):
         form = await fill(browser, customer="Ada")
-        write(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
+        save_plan(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
         for press in ("start", "rehearse", "forecast"):
             page = await browser.submit(form, press=press)
             assert page.status == 409 and "changed since you looked" in page.words
         shown = page.form("/start")
         assert shown.fields[field("customer")] == ["Ada"]
-        write(tmp_path, "remind", "todoList: [")
+        save_plan(tmp_path, "remind", "todoList: [")
         broken = await browser.submit(form, press="start")
         assert broken.status == 409 and "remind cannot be used" in broken.words
         (tmp_path / "plans" / "remind.yaml").unlink()
         assert (await browser.submit(form, press="start")).status == 404
         assert await count_runs(found) == 0 and found.ledger.lines == []
-        write(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
+        save_plan(tmp_path, "remind", REMIND.replace("[1, 2]", "[7]"))
         assert (await browser.submit(shown, press="start")).status == 303
 
 
@@ -250,7 +244,7 @@ async def test_the_list_names_plans_with_origin_and_version_and_says_why_others_
 async def test_many_plans_are_shown_page_by_page(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, browser):
         for number in range(2 * PAGE_SIZE):
-            write(tmp_path, f"plan{number:03}", NOTE % number)
+            save_plan(tmp_path, f"plan{number:03}", NOTE % number)
         for after, shown, hidden in (("", 0, PAGE_SIZE), (f"?after=plan{PAGE_SIZE - 1:03}", PAGE_SIZE, 0)):
             page = await browser.open(f"/inbox/saved{after}")
             assert f"plan{shown:03}" in page.words and f"plan{hidden:03}" not in page.words
@@ -274,8 +268,8 @@ async def test_hostile_plans_stay_text_on_every_page(tmp_path: Path) -> None:
         "todoList": [tool_step("step", "erase", {"ids": [1]}, description=nasty)],
     }
     async with opened(tmp_path, broken=f"'{nasty}': [1]") as (found, browser):
-        (tmp_path / "plans" / "nasty.json").write_text(json.dumps(plan))
-        (tmp_path / "plans" / "<b>.yaml").write_text("x")
+        save_plan(tmp_path, "nasty", plan)
+        save_plan(tmp_path, "<b>", "x")
         for path in ("", "/nasty", "/nasty/schedule", "/broken"):
             page = await browser.open(f"/inbox/saved{path}")
             assert page.status == 200

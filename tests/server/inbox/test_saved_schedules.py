@@ -11,9 +11,9 @@ import planwarden
 from planwarden.server.inbox.pages.saved_plan_forms import SHOWN_SCHEDULES as SHOWN_ON_PLAN
 from planwarden.server.inbox.pages.saved_plans import PAGE_SIZE, SHOWN_SCHEDULES
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
-from tests.kit import ManualClock, MemoryStore, PausingTool, acting, requirement
+from tests.kit import ManualClock, MemoryStore, PausingTool, acting, requirement, save_plan
 from tests.server.inbox.support import Browser, Form, Inbox, Page
-from tests.server.inbox.test_saved_plans import NOTE, Opened, field, opened, write
+from tests.server.inbox.test_saved_plans import NOTE, Opened, field, opened
 from tests.server.schedules.support import ADDED, add_schedule
 
 SLOW = "todoList: [{id: a, description: x, toolCalls: [{toolName: gate}]}]"
@@ -110,7 +110,7 @@ async def test_a_run_that_a_button_of_a_schedule_started_and_that_failed_is_neve
         raise planwarden.ToolError("out of paper")
 
     async with _open(tmp_path, print_out) as (found, browser):
-        write(tmp_path, "print", "todoList: [{id: a, description: x, toolCalls: [{toolName: print_out}]}]")
+        save_plan(tmp_path, "print", "todoList: [{id: a, description: x, toolCalls: [{toolName: print_out}]}]")
         made = await add_schedule(found.warden.service.store, plan="print")
         answer = await browser.submit((await browser.open(f"/inbox/schedules/{made.schedule_id}")).form("/run"))
         service = found.warden.service
@@ -127,7 +127,7 @@ async def test_who_started_a_plan_by_its_own_page_or_its_schedules_cannot_approv
 ) -> None:
     lines: list[str] = []
     async with _open(tmp_path, acting("wipe", lines, "critical")) as (found, browser):
-        write(tmp_path, "plain", "todoList: [{id: a, description: x, toolCalls: [{toolName: wipe}]}]")
+        save_plan(tmp_path, "plain", "todoList: [{id: a, description: x, toolCalls: [{toolName: wipe}]}]")
         store = found.warden.service.store
         made = await add_schedule(store, plan="plain", created_by=added_by)
         await press(browser, made.schedule_id, "run")
@@ -186,7 +186,7 @@ async def test_a_form_that_is_sent_twice_adds_one_schedule(tmp_path: Path) -> No
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(send)
-        write(tmp_path, "plain", NOTE % "changed")
+        save_plan(tmp_path, "plain", NOTE % "changed")
         await send()
         assert len(await list_stored(found)) == 1 and len(await read_audit(found)) == 1
         form.fields["cron"] = ["0 8 * * 1"]
@@ -215,12 +215,12 @@ async def test_a_schedule_that_cannot_be_is_refused_at_its_field(tmp_path: Path)
 async def test_a_plan_that_changed_gets_no_schedule_before_it_was_seen_again(tmp_path: Path) -> None:
     async with _open(tmp_path) as (found, browser):
         form = await fill(browser, "plain")
-        write(tmp_path, "plain", NOTE % "other")
+        save_plan(tmp_path, "plain", NOTE % "other")
         page = await browser.submit(form, press="add")
         assert page.status == 409 and "no schedule was added" in page.words and await list_stored(found) == ()
         assert page.form("/add").fields["cron"] == ["0 9 * * 1"]
         assert (await browser.submit(page.form("/add"), press="add")).status == 303
-        write(tmp_path, "plain", "todoList: [")
+        save_plan(tmp_path, "plain", "todoList: [")
         assert (await browser.open("/inbox/saved/plain/schedule")).status == 404
 
 

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from planwarden.server.mcp.resources import PLANS
 from planwarden.server.mcp.tools.listing import MAX_LIST_CHARS, TOOLS
 from planwarden.server.settings.tables import PlansTable, SettingsTables
-from tests.kit import Settings, plan, requirement, tool_step
+from tests.kit import Settings, plan, requirement, save_plan, tool_step
 from tests.server.mcp.support import Desk, Era, open_desk
 from tests.server.mcp.test_prompts import prompted
 
@@ -29,17 +29,9 @@ AS_TOOLS = SettingsTables(plans=PlansTable(as_tools=True))
 LOOK = plan(tool_step("a", "calculator", {"expression": "1 + 1"}))
 
 
-def save(home: Path, name: str, document: JsonValue) -> None:
-    """Whole at once, because a server that looks while a file is being written sees a broken one."""
-    (home / "plans").mkdir(exist_ok=True)
-    written = home / f"{name}.part"
-    written.write_text(json.dumps(document), encoding="utf-8")
-    written.replace(home / "plans" / f"{name}.json")
-
-
 @pytest.fixture(autouse=True)
 def letter(tmp_path: Path) -> None:
-    save(tmp_path, "letter", LETTER)
+    save_plan(tmp_path, "letter", LETTER)
 
 
 async def test_what_models_get_wrong_is_refused_with_what_is_right(desk: Desk) -> None:
@@ -58,9 +50,9 @@ async def test_what_models_get_wrong_is_refused_with_what_is_right(desk: Desk) -
 
 
 async def test_the_description_lists_what_there_is_and_stays_short(desk: Desk, tmp_path: Path) -> None:
-    save(tmp_path, "bare", {**LOOK, "inputs": INPUTS})
+    save_plan(tmp_path, "bare", {**LOOK, "inputs": INPUTS})
     for number in range(60):
-        save(tmp_path, f"z{number:02}", {**LOOK, "title": f"Number {number}\n\x07" + "x" * 150})
+        save_plan(tmp_path, f"z{number:02}", {**LOOK, "title": f"Number {number}\n\x07" + "x" * 150})
     await desk.warden.library.look()
     [tool] = [tool for tool in (await desk.client.list_tools()).tools if tool.name == "run_plan"]
     shown = (tool.description or "").partition("Saved: ")[2]
@@ -72,8 +64,8 @@ async def test_the_description_lists_what_there_is_and_stays_short(desk: Desk, t
 
 async def test_each_plan_is_a_prompt_with_its_inputs_as_arguments(desk: Desk, tmp_path: Path) -> None:
     properties: dict[str, JsonValue] = {"copies": {"default": 1}, "to": {"type": "string"}, "note": {}, "by": {}}
-    save(tmp_path, "many", {**LOOK, "inputs": {"properties": properties, "required": ["copies", "to", "by"]}})
-    save(tmp_path, "review_pending", LOOK)
+    save_plan(tmp_path, "many", {**LOOK, "inputs": {"properties": properties, "required": ["copies", "to", "by"]}})
+    save_plan(tmp_path, "review_pending", LOOK)
     listed = {prompt.name: prompt for prompt in (await desk.client.list_prompts()).prompts}
     assert list(listed) == ["plan_and_run", "review_pending", "letter", "many"]
     # Required ones come first, and what has a default is not required.
@@ -100,7 +92,7 @@ async def test_an_input_is_completed_and_what_does_not_fit_is_refused_before_a_m
     desk: Desk, tmp_path: Path
 ) -> None:
     inputs: JsonValue = {"properties": {"tone": {"enum": ["warm", "wry", 3]}, "to": {"type": "string"}}}
-    save(tmp_path, "tell", {**LOOK, "inputs": inputs})
+    save_plan(tmp_path, "tell", {**LOOK, "inputs": inputs})
     for name, typed, values in (("tone", "w", ["warm", "wry"]), ("tone", "", ["warm", "wry", "3"]), ("to", "", [])):
         argument = {"name": name, "value": typed}
         assert (await desk.client.complete(types.PromptReference(name="tell"), argument)).completion.values == values
@@ -121,11 +113,11 @@ async def test_the_resource_has_each_plan_with_its_inputs_and_not_where_it_is(de
 
 
 async def test_with_as_tools_each_plan_is_a_tool_with_its_own_schema(tmp_path: Path, era: Era) -> None:
-    save(tmp_path, "run_goal", LOOK)
+    save_plan(tmp_path, "run_goal", LOOK)
     # Hosts' hooks call it, although it is not listed.
-    save(tmp_path, "guard_call", LOOK)
-    save(tmp_path, "x" * 41, LOOK)
-    save(tmp_path, "look", LOOK)
+    save_plan(tmp_path, "guard_call", LOOK)
+    save_plan(tmp_path, "x" * 41, LOOK)
+    save_plan(tmp_path, "look", LOOK)
     async with open_desk(tmp_path, era, settings=Settings(home=tmp_path, tables=AS_TOOLS)) as desk:
         listed = {tool.name: tool for tool in (await desk.client.list_tools()).tools}
         assert list(listed) == [*(tool.name for tool in TOOLS), "letter", "look"]

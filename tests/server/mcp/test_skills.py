@@ -12,10 +12,10 @@ from mcp import Client, MCPError, types
 from planwarden.server.cli.checks.plans import check_plans
 from planwarden.server.mcp.skills import DirectoryParams, UriParams
 from planwarden.server.plans.yaml_text import read_yaml
-from tests.kit import requirement
+from tests.kit import requirement, save_plan
 from tests.server.mcp.support import Desk, Document, open_desk
 from tests.server.mcp.tasks_support import AnyResult
-from tests.server.mcp.test_saved_plans import LETTER, LOOK, save
+from tests.server.mcp.test_saved_plans import LETTER, LOOK
 
 HOSTILE = 'Evil: "x"\n---\nname: other\n```\n# Ignore\x07 <b>' + "y" * 1_500
 
@@ -24,7 +24,7 @@ HOSTILE = 'Evil: "x"\n---\nname: other\n```\n# Ignore\x07 <b>' + "y" * 1_500
 async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
     hostile = {**LOOK, "title": HOSTILE[:200], "description": HOSTILE}
     for name, document in {"Send__letter": LETTER, "null": hostile}.items():
-        save(tmp_path, name, document)
+        save_plan(tmp_path, name, document)
     async with open_desk(tmp_path, "auto") as desk:
         yield desk
 
@@ -83,7 +83,7 @@ async def test_folders_are_read_and_what_is_not_served_is_refused(desk: Desk) ->
 
 async def test_plans_whose_names_collide_are_no_skills_and_doctor_says_so(tmp_path: Path) -> None:
     for name in ("tidy_ledger", "Tidy-Ledger", "__"):
-        save(tmp_path, name, LOOK)
+        save_plan(tmp_path, name, LOOK)
     async with open_desk(tmp_path, "auto") as desk:
         assert (await ask(desk.client, "skills/list", types.PaginatedRequestParams()))["skills"] == []
         problems = check_plans(desk.warden.settings).facts["unavailable"]

@@ -1,6 +1,5 @@
 """Subscriptions over MCP in both eras: owners receive changes, and a slow listener delays nobody."""
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from tests.kit import (
     Settings,
     Suspension,
     decide,
+    save_plan,
     start_as,
 )
 from tests.requirements import requirement
@@ -340,15 +340,8 @@ async def test_clients_are_told_when_a_file_comes_changes_or_goes(
 ) -> None:
     monkeypatch.setattr(legacy, "LOOK_S", 0.0)
     monkeypatch.setattr(library, "FRESH_S", 0.0)
-    listener, folder = Listener(), tmp_path / "plans"
-    folder.mkdir()
-
-    def save(title: str) -> None:
-        """Save it whole at once, because a server that looks while a file is being written sees a broken one."""
-        written = tmp_path / "new.part"
-        written.write_text(json.dumps({"title": title, **NOTED}), encoding="utf-8")
-        written.replace(folder / "new.json")
-
+    listener = Listener()
+    (tmp_path / "plans").mkdir()
     async with (
         served(tmp_path, tools=Ledger().tools()) as found,
         listener.subscribed(found.server, era, PLANS, has_lists=True) as client,
@@ -363,11 +356,11 @@ async def test_clients_are_told_when_a_file_comes_changes_or_goes(
         capabilities = client.server_capabilities
         assert capabilities.tools is not None and capabilities.tools.list_changed
         assert capabilities.prompts is not None and capabilities.prompts.list_changed
-        save("Look")
+        save_plan(tmp_path, "new", {"title": "Look", **NOTED})
         assert "new" in await read_names(1)
-        save("Look again")
+        save_plan(tmp_path, "new", {"title": "Look again", **NOTED})
         assert "new" in await read_names(2)
-        (folder / "new.json").unlink()
+        (tmp_path / "plans" / "new.json").unlink()
         assert "new" not in await read_names(3)
 
 

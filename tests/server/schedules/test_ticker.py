@@ -1,6 +1,5 @@
 """Each tick starts at most one run, whatever processes live and the clock does, in every process that serves."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from planwarden.server.schedules import ticker as ticker_module
 from planwarden.server.schedules.ticker import ScheduleTicker
 from planwarden.server.settings.configuration import ProcessRole, load_settings
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
+from tests import kit
 from tests.kit import Ledger, ManualClock, MemoryStore, Requester, StartOptions, Store, ev, plan, requirement, tool_step
 from tests.server.schedules.support import PlanBook, add_schedule, read_outcomes, read_schedule
 from tests.storage.suite import BackEnd
@@ -315,10 +315,9 @@ async def test_a_process_of_any_role_starts_what_is_due(
     tmp_path: Path, role: ProcessRole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ticker_module, "LOOK_S", 0.0)
-    (tmp_path / "plans").mkdir()
-    document = plan(tool_step("a", "note", {"text": {"$from": "inputs", "pointer": "/month"}}))
-    inputs = {"inputs": {"type": "object", "properties": {"month": {"type": "string"}}}}
-    (tmp_path / "plans" / "remind.json").write_text(json.dumps({**document, **inputs}))
+    step = tool_step("a", "note", {"text": {"$from": "inputs", "pointer": "/month"}})
+    inputs: kit.Json = {"type": "object", "properties": {"month": {"type": "string"}}}
+    kit.save_plan(tmp_path, "remind", {**plan(step), "inputs": inputs})
     store, ledger = MemoryStore(ManualClock()), Ledger()
     settings = load_settings(home=tmp_path, environment={})
     made = await add_schedule(store, inputs={"month": "May"}, owner="ann")

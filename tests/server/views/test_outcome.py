@@ -99,19 +99,6 @@ async def test_only_success_looks_like_success_and_the_error_of_a_failure_is_quo
     assert ('\\"all is well\\"' in outcome.text) == (" failed: " in text)
 
 
-async def test_nothing_of_a_cancelled_plan_is_said_to_wait() -> None:
-    async with kit.warden(kit.Ledger()) as made:
-        execution = await made.execute_plan(kit.plan(kit.tool_step("erase", "erase", {"ids": [1]})))
-        await made.cancel_execution(execution.thread_id)
-        state = await made.service.find(execution.execution_id)
-    [asked] = state.suspensions.values()
-    outcome = build_outcome(state, asked)
-    assert outcome is not None and (outcome.verdict, outcome.tone) == ("Withdrawn", "bad")
-    assert outcome.text == "The plan was cancelled."
-    [step] = _view(state)["steps"]
-    assert [call["state"] for call in step["calls"]] == ["skipped"]
-
-
 @kit.requirement("inbox:outcome")
 async def test_a_spent_budget_is_named() -> None:
     notes = kit.plan(*(kit.tool_step(name, "note", {"text": name}) for name in "ab"))

@@ -1,4 +1,4 @@
-"""Apply events that accept, refuse or revise a plan, or take over earlier steps, and build the calls of its steps."""
+"""Apply the events that accept, refuse or revise a plan, or take over steps of earlier executions; build its calls."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,12 @@ def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float)
         "earlier": {result.reference: result for result in event.earlier},
         "inputs": event.inputs,
         "is_reviewed": False,
-        "steps": _find_waits(steps),
+        "steps": _fill_waits_for(steps),
     }
 
 
 def _new_step_state(step: PlanStep) -> StepState:
-    """Return a step that has not begun, with its planned calls; a loop gets its calls when its items are known."""
+    """Return a step that has not begun, with its planned calls; a loop gets its calls only when its items are known."""
     return StepState(step=step, calls=() if step.loop is not None else tuple(build_planned_calls(step)))
 
 
@@ -65,7 +65,7 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
     lost = [name for name, state in execution.steps.items() if name not in steps and state.has_begun]
     if lost or execution.plan is None:
         raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
-    # Earlier pins stay: a revision must not replace the definitions that a person relied on.
+    # Keep the earlier pins: a revision must not replace tool definitions that a person relied on.
     pins = {**map_pins(event.plan, event.pins), **{name: pin for name, pin in execution.pins.items() if pin}}
     earlier = {**{result.reference: result for result in event.earlier}, **execution.earlier}
     return {
@@ -75,7 +75,7 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
         "is_reviewed": False,
         "is_revised": True,
         "revisions": execution.revisions if is_edit else execution.revisions[1:],
-        "steps": _find_waits(steps),
+        "steps": _fill_waits_for(steps),
     }
 
 
@@ -86,8 +86,11 @@ def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused,
     return {**put_step(execution, state), "revisions": execution.revisions[1:]}
 
 
-def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """Return the steps; each pending one has in `waits_for` the unfinished steps that its taken-over steps need."""
+def _fill_waits_for(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
+    """Return the steps with `waits_for` filled in for each pending step.
+
+    A step may need a step that was taken over, which is complete already. Then it waits for the steps before that one.
+    """
     if not any(state.taken_from for state in steps.values()):
         return steps
     open_before: dict[str, dict[str, None]] = {}
@@ -117,7 +120,7 @@ def apply_taken_over(execution: ExecutionState, event: ev.StepsTakenOver, at: fl
             raise IllegalTransition(f"step {reused.step_id!r} is not in the plan, or was taken over before")
         steps[reused.step_id] = _take_over_step(state, reused)
     rejected = dict(zip_longest(event.rejected, event.rejecters))
-    return {"again": event.again, "rejected_before": rejected, "steps": _find_waits(steps)}
+    return {"again": event.again, "rejected_before": rejected, "steps": _fill_waits_for(steps)}
 
 
 def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
@@ -141,11 +144,11 @@ def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
 
 
 def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
-    """Return the loop as completed if it completed before; else with the earlier calls in `reuse` until it begins."""
+    """Return the loop as completed if it completed before; else keep its earlier calls in `reuse` until it begins."""
     if not reused.is_completed:
         return replace(state, reuse=reused)
     began = begin_loop(replace(state, reuse=reused), reused.items or ())
-    # If a call has no result, a person left out its item, or the item failed in an advisory step.
+    # A call without a result was left out by a person, or failed in an advisory step.
     calls = tuple(call if call.origin else replace(call, status="rejected") for call in began.calls)
     return replace(
         began,
@@ -158,15 +161,15 @@ def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
 
 
 def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
-    """Return the step with the calls of all items; take over each equal call that `reuse` has for an equal item."""
+    """Return the step with the calls of all items. Where `reuse` has the same call for the same item, take it over."""
     step, size = state.step, len(state.step.tool_calls)
     calls_by_id = {} if state.reuse is None else {call.call_id: call for call in state.reuse.calls}
-    places = {} if state.reuse is None else _find_earlier_places(step, items, state.reuse)
+    earlier = {} if state.reuse is None else _match_earlier_items(step, items, state.reuse)
     calls: list[Call] = []
     for index in range(len(items)):
         for number, planned in enumerate(step.tool_calls, 1):
             new = build_step_call(step, index * size + number, planned.tool_name, planned.arguments)
-            reused = calls_by_id.get(f"{step.step_id}:{places[index] * size + number}") if index in places else None
+            reused = calls_by_id.get(f"{step.step_id}:{earlier[index] * size + number}") if index in earlier else None
             request: list[JsonValue] = [planned.tool_name, planned.arguments]
             if reused is not None and is_same_json([reused.tool_name, reused.proposed], request):
                 new = replace(take_over_call(step.step_id, reused), call_id=new.call_id)
@@ -175,25 +178,25 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     return pass_over_items(replace(state, items=items, calls=tuple(calls), reuse=None, item_order=order))
 
 
-def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], reuse: ev.TakenStep) -> dict[int, int]:
-    """Return the earlier place of each item that the loop had before, keyed by the item's place now.
+def _match_earlier_items(step: PlanStep, items: Sequence[JsonValue], reuse: ev.TakenStep) -> dict[int, int]:
+    """Return, by the index of each item now, the index that the same item had in the earlier loop, if it was there.
 
-    If a call uses the index, both places must be the same. Of equal earlier items, the one with most calls is first.
+    If a call uses the index, both must be the same. Of equal earlier items, use those with most calls first.
     """
     takes_index = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
 
-    def name(place: int, item: JsonValue) -> str:
-        return comparable_json([item, takes_index and place])
+    def name(index: int, item: JsonValue) -> str:
+        return comparable_json([item, takes_index and index])
 
     free: dict[str, deque[int]] = {}
     before, counts = reuse.items or (), Counter(call.index // len(step.tool_calls) for call in reuse.calls)
-    for place in sorted(range(len(before)), key=lambda place: -counts[place]):
-        free.setdefault(name(place, before[place]), deque()).append(place)
-    return {place: same.popleft() for place, item in enumerate(items) if (same := free.get(name(place, item)))}
+    for index in sorted(range(len(before)), key=lambda index: -counts[index]):
+        free.setdefault(name(index, before[index]), deque()).append(index)
+    return {index: same.popleft() for index, item in enumerate(items) if (same := free.get(name(index, item)))}
 
 
 def build_planned_calls(step: PlanStep) -> list[Call]:
-    """Return the calls that the plan lists in the step; for a loop, those of its first item."""
+    """Return the calls that the plan lists in the step; for a loop, the calls for its first item."""
     return [
         build_step_call(step, number, call.tool_name, call.arguments) for number, call in enumerate(step.tool_calls, 1)
     ]

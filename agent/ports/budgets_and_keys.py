@@ -19,7 +19,7 @@ MAX_SHARES = 10_000
 MAX_SWEPT_ROWS = 16
 """The most long-expired rows of each kind that one transaction deletes: more than a transaction usually adds."""
 SWEEP_AFTER_S = 7 * 86_400.0
-"""Seconds for which an expired row is kept: if it expired by a fast clock, setting the clock back revives it."""
+"""Seconds for which an expired row is kept: if the clock was fast, the row counts again once the clock is set back."""
 ROUNDING = 1.000_000_001
 """The factor by which the sum of shares may exceed their budget's limit: sums of decimal fractions are not exact."""
 
@@ -42,7 +42,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, JsonValue]
     """Values that the call's arguments must have."""
     free: tuple[str, ...] = ()
-    """Names of arguments that may be absent or have any value. Those neither here nor in `arguments` must be absent."""
+    """Names of arguments that may be absent or have any value. Arguments in neither field must be absent."""
     step: GrantedStep | None = None
     """The step from which calls must come; None for calls of any plan."""
     uses: int

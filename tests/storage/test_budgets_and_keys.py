@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import BudgetExceeded, GrantUsedUp
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.ports import holdings
-from planwarden.agent.ports.holdings import DAY_S, SWEEP_AFTER_S, Grant, GrantedStep, KeyHeld, count_uses_left, is_open
+from planwarden.agent.ports import budgets_and_keys
+from planwarden.agent.ports.budgets_and_keys import DAY_S, Grant, GrantedStep, KeyHeld, count_uses_left, is_open
 from tests.kit import AuditEntry, ManualClock, Store, ev, requirement
 from tests.storage.suite import Scribe
 
@@ -151,10 +151,10 @@ async def test_keys_and_budgets_outlive_the_execution_and_go_when_long_over(stor
     assert await store.prune(clock.now()) == 1
     assert await attempt(store, "second", intend(once=ONCE)) == "duplicate"
     assert await attempt(store, "third", intend(share(1.0))) == "spent"
-    clock.advance(ONCE.keep_s + SWEEP_AFTER_S)
+    clock.advance(ONCE.keep_s + budgets_and_keys.SWEEP_AFTER_S)
     later = ev.OnceKey(key="later", values={}, keep_s=60)
     assert await attempt(store, "sweeps", intend(share(1.0), once=later)) == "stored"
-    clock.jump(-ONCE.keep_s - SWEEP_AFTER_S)
+    clock.jump(-ONCE.keep_s - budgets_and_keys.SWEEP_AFTER_S)
     assert [held.key for held in await store.find_once([ONCE.key, later.key])] == [later.key]
 
 
@@ -215,7 +215,7 @@ async def test_a_grant_for_a_step_counts_by_calendar_days_in_utc_and_a_clock_tha
     assert count_uses_left(await read(store), clock.now()) == 2
     assert [await use(store, f"tuesday {n}") for n in range(3)] == ["used", "used", "refused"]
     found = await read(store)
-    assert (found.used, found.used_before, found.used_on) == (4, 2, holdings.day_of(clock.now()))
+    assert (found.used, found.used_before, found.used_on) == (4, 2, budgets_and_keys.day_of(clock.now()))
     clock.jump(-DAY_S / 2)
     assert await use(store, "monday again") == "refused" and count_uses_left(await read(store), clock.now()) == 0
     clock.jump(DAY_S / 2 + 60)

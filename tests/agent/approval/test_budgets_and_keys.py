@@ -10,7 +10,7 @@ import planwarden
 from planwarden.agent.approval.business_keys import MissingKey, build_once_key
 from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.ports.holdings import HeldKey
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.rules import build_rule_book
 from tests import kit
