@@ -65,7 +65,7 @@ async def open_gates(relays: Sequence[Relay], settings: Settings) -> AsyncGenera
 
 
 async def _record_server(config: ServerConfig, warden: Warden) -> None:
-    """Store in the home how to reach the server. Raises `UsageError`: another server's gate already has that name."""
+    """Store in the home how to reach the server. Raises `UsageError` if the gate of another server has that name."""
     home = warden.settings.home
     other = await anyio.to_thread.run_sync(describe_other_server, home, config)
     living = await RunningGates(warden.service.store).list_living() if other is not None else ()

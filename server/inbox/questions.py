@@ -5,7 +5,7 @@ to the calling model raise the same error.
 
 After a decision this process usually continues the execution. If this process lacks a tool of the execution, because
 another program registered the tool, it only records the decision, and a process that has all the tools continues.
-So a decision on the page of a process without the tool makes no call fail.
+Otherwise the call would fail in a process that cannot make it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

@@ -177,7 +177,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return None if is_shown and self.form_value("decision") in CONFIRMING else render_draft(draft_hash)
 
     def keep_key(self, remark: Remark | None, *, is_new: bool) -> str:
-        """Return the key of a form that is shown again; a new key for a new form, and after a conflict (status 409)."""
+        """Return the key of a form that is shown again; a new key if it is new, or after a conflict (status 409)."""
         is_other = remark is not None and remark.status == 409
         return self.new_key() if is_new or is_other else self.form_value("key")
 

@@ -144,7 +144,7 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
-    """Return the open question with this id. All other ids raise one error; foreign and unknown ones, equally fast."""
+    """Return the open question with this id. Other ids raise the same error, and foreign ids as fast as unknown ids."""
     row = await service.store.find_suspension(name)
     if row is not None and row.principal == principal:
         view, is_open = await service.read_question(row.thread_id, name, principal=principal)

@@ -65,7 +65,7 @@ PAGE: JsonSchema = {"limit": {"type": "integer", "minimum": 1, "maximum": 100}, 
 RUN: JsonSchema = {
     "threadId": {"type": "string", "description": "To continue a thread; default: a new one"},
     "key": {"type": "string", "description": "Idempotency key: sent again, it starts nothing new"},
-    "options": {"type": "object", "description": "As of execute_plan"},
+    "options": {"type": "object", "description": "As in execute_plan"},
 }
 
 CALLER_ANSWER = _object(

@@ -49,7 +49,7 @@ class ProposedInput(msgspec.Struct, frozen=True):
 
 
 class _Slot(msgspec.Struct, frozen=True):
-    """The place of a text or a number in the arguments of a step's call."""
+    """A text or a number in the arguments of a step's call, and where it is."""
 
     step_id: str
     name: str

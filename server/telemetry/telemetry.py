@@ -39,9 +39,9 @@ SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 FLUSH_S = 3.0
 """The most seconds that closing waits for a collector that does not answer."""
 TAKEOVER_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-"""Bucket boundaries for takeovers: the lowest suit a killed process, the highest a silent one with a long call."""
+"""Bucket boundaries for takeovers: low ones for a killed process, high ones for one that is silent in a long call."""
 WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
-"""Bucket boundaries for wake-ups: the lowest suit a hint from the database, the highest a process that got none."""
+"""Bucket boundaries for wake-ups: low ones if the database gave a hint, high ones for a process that got no hint."""
 MCP_SCOPE, SENDING = "mcp-python-sdk", "MCP send "
 """The scope of the MCP SDK's spans, and the prefix of the names of its spans for sent requests."""
 MAX_CHARS = 128

@@ -247,7 +247,7 @@ def _describe_next(state: ExecutionState, pending: Sequence[Suspension]) -> str:
 def _describe_waiting(state: ExecutionState, pending: Sequence[Suspension]) -> str:
     mine = [item for item in pending if item.addressee == "caller"]
     if mine and mine[0].kind == "synthesis" and any(item.status == "failed" for item in state.steps.values()):
-        return "Answer with submit_answer; the answer to it says how what failed can be corrected."
+        return "Answer with submit_answer; its result says how to correct what failed."
     if mine:
         return "Answer with submit_answer." if len(mine) == 1 else "Answer each question to you with submit_answer."
     outage = describe_next_attempt(state)

@@ -14,7 +14,7 @@ from planwarden.server.views.instants import format_instant
 
 
 def format_lines(card: Card) -> list[str]:
-    """Return the card as lines of text: the heading, the findings, the facts and the words, but not the place."""
+    """Return the card as lines of text: the heading, the findings, the facts and the words."""
     findings = (f"planwarden found: {sentence}" for sentence in card.findings)
     words = (f"{card.label}: {card.words}",) if card.words else ()
     return [card.heading, *findings, *format_facts(card), *words]

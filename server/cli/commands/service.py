@@ -78,7 +78,7 @@ def write_systemd(installation: Installation) -> str:
     command = " ".join(map(_quote, words)).replace("$", "$$")
     paths = (installation.home, installation.program)
     if any(path.is_relative_to(folder) for path in paths for folder in _PERSONAL):
-        reason = "# The home or the program is below what `yes` would hide."
+        reason = "# `ProtectHome=yes` would hide the home or the program."
         text = text.replace("ProtectHome=yes", f"{reason}\nProtectHome=read-only")
     for old, new in (
         (f"Environment=PLANWARDEN_HOME={home}", f"Environment={_quote(f'PLANWARDEN_HOME={installation.home}')}"),
@@ -119,7 +119,7 @@ def _quote(value: object) -> str:
     """Quote a word for a unit file (https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html)."""
     text = str(value).replace("%", "%%")
     if not text.isprintable():
-        raise UsageError(f"{str(value)!r} cannot stand in a unit; use a path without control characters")
+        raise UsageError(f"{str(value)!r} cannot be written into a unit; use a path without control characters")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return text if _PLAIN.fullmatch(text) else f'"{escaped}"'
 

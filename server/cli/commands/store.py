@@ -90,7 +90,7 @@ def handle_move(arguments: Namespace) -> int:
 
 def draw_move(terminal: Terminal, report: MoveReport, target: StoreLocation) -> None:
     counts = ", ".join(f"{TABLES[name]}: {count}" for name, count in report.rows.items() if count)
-    terminal.say(f"Moved from {report.source} to {report.target} and verified; the old store can no longer be used.")
+    terminal.say(f"Moved from {report.source} to {report.target} and verified. The old store can no longer be used.")
     terminal.say(counts or "It was empty.")
     terminal.say(f"head of the audit: {report.audit_head}")
     if not all(url.startswith(SQLITE) for url in (report.source, report.target)):

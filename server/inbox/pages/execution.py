@@ -85,7 +85,7 @@ def _send_file(data: bytes) -> Response:
 
 
 async def find_execution(request: InboxRequest) -> ExecutionState:
-    """Return the execution that the address names. Raises `NotFound`."""
+    """Return the execution that the address names. Raises `NotFound` if there is none."""
     execution_id = request.path("execution_id")
     if await request.service.store.header(execution_id) is None:
         raise NotFound("no execution has this id")
@@ -187,8 +187,7 @@ class _ValueBudget:
         return ValueView(value)
 
     def show_text(self, text: str | None, limit: int = MAX_VALUE_BYTES) -> ValueView | None:
-        """Return what a model wrote, or only its beginning if it is too large, or a mark if the page is full; None if
-        the model wrote nothing."""
+        """Return what a model wrote, its beginning if it is too large, or `…` if the page is full; None for no text."""
         if not text:
             return None
         return self.show(text, limit) or self.show(f"{text[: limit // 8]} …", limit) or ValueView("…")

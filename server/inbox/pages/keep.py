@@ -98,7 +98,7 @@ async def keep_plan(request: InboxRequest) -> Response:
 
 
 def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, title: str, mark: str) -> _Draft:
-    """Return the file, with an input for each checkbox that holds `mark`; without a form, an empty mark takes all."""
+    """Return the file, with an input for each checkbox whose value is `mark`: without a form, all have the value ""."""
     plan = check_keepable(execution)
     proposed = propose_inputs(plan, execution.goal)
     inputs = [entry for number, entry in enumerate(proposed) if request.form_value(f"input.{number}") == mark]

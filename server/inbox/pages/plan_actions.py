@@ -3,8 +3,8 @@
 Each action does what the command line does, for the owner of the execution. Each page puts a new key into its form,
 so a form that is sent twice starts only one run.
 
-A new run does not get an optional input that the form leaves out. If a completed step took a value that the person
-changes, the person must run again from that step or one that it depends on; else nothing starts, and the page says why.
+A new run does not get an optional input that the form leaves out. A change of a value that a completed step took needs
+a run from that step, or from a step that it depends on. Otherwise nothing starts, and the page says why.
 """
 
 from collections.abc import Mapping

@@ -188,7 +188,7 @@ def test_a_unit_of_another_home_may_write_there_and_see_its_program_and_odd_name
     other = read_unit(write_systemd(Installation(DEPLOYED[0], Path('/srv/100% $my "plan"'), "ann")))
     assert other["ProtectHome"] == "yes"
     assert other["ReadWritePaths"] == '"/srv/100%% $my \\"plan\\""'
-    with pytest.raises(UsageError, match="cannot stand in a unit"):
+    with pytest.raises(UsageError, match="cannot be written into a unit"):
         write_systemd(Installation(DEPLOYED[0], Path("/srv/a\nExecStartPre=/bin/evil"), "ann"))
     home = Path("/srv/<&>'\"\n")
     document = plistlib.loads(write_launchd(Installation(DEPLOYED[0], home, "ann")).encode())
