@@ -15,7 +15,7 @@ import msgspec
 
 from planwarden.server.guard.calls import GuardedCall, build_call
 from planwarden.server.guard.judging import Judge, build_judge
-from planwarden.server.settings.configuration import FILE, load_settings
+from planwarden.server.settings.configuration import SETTINGS_FILE, load_settings
 
 CORPUS = Path(__file__).parent / "corpus.tsv"
 PROJECT = "/home/ann/shop"
@@ -43,13 +43,13 @@ def read_corpus() -> list[LabelledCall]:
 
 def write_home(home: Path, *, names_project: bool) -> None:
     """Write the settings as `planwarden init` does; with the commented rule for a project's files, if asked for."""
-    text = (files("planwarden.server.cli.templates") / FILE).read_text(encoding="utf-8")
+    text = (files("planwarden.server.cli.templates") / SETTINGS_FILE).read_text(encoding="utf-8")
     if names_project:
         before, mark, rule = text.partition("# [[rules]]  # the files of your project\n")
         assert mark, "the starter has no rule for a project's files"
         lines = rule.split("\n\n", 1)
         text = before + "[[rules]]\n" + lines[0].replace("# ", "") + "\n\n" + lines[1]
-    (home / FILE).write_text(text.replace('python = ["tools.py"]', ""), encoding="utf-8")
+    (home / SETTINGS_FILE).write_text(text.replace('python = ["tools.py"]', ""), encoding="utf-8")
 
 
 def judge_corpus(home: Path, *, names_project: bool) -> list[tuple[LabelledCall, str]]:

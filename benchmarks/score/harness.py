@@ -22,7 +22,7 @@ from tests.kit import by, decide
 import planwarden
 from planwarden.server.guard.calls import build_call
 from planwarden.server.guard.guard import build_guard
-from planwarden.server.settings.configuration import FILE, load_settings
+from planwarden.server.settings.configuration import SETTINGS_FILE, load_settings
 
 PROGRAM = (sys.executable, "-m", "planwarden.server.main")
 START_S = 30.0
@@ -62,7 +62,7 @@ class Host:
                 denied = request["deny"]
                 values = ", ".join(f"{json.dumps(k)} = {{ in = [{json.dumps(v)}] }}" for k, v in denied["args"].items())
                 rule = f'[[rules]]\ntool = "*/{denied["tool"]}"\nwhen = {{ {values} }}\nthen = "deny"\n'
-                with open(self.home / FILE, "a", encoding="utf-8") as file:
+                with open(self.home / SETTINGS_FILE, "a", encoding="utf-8") as file:
                     file.write(rule)
                 return {"_status": 200, "declared": True}
             case "approve":
@@ -99,7 +99,7 @@ def run_harness(folder: Path) -> dict[str, list[tuple[str, str, str]]]:
     """Return each case of both suites with its name and its result: `passed`, `failed` or `inconclusive`."""
     home = folder / "home"
     home.mkdir(mode=0o700)
-    (home / FILE).write_text("", encoding="utf-8")
+    (home / SETTINGS_FILE).write_text("", encoding="utf-8")
     with run_server(home) as address:
         binding = import_module("protocol_tests.approval_binding_harness").ApprovalBindingHarness(Host(home)).run_all()
         people = import_module("protocol_tests.hitl_harness").HITLSecurityTests(address, dict(ACCEPT)).run_all()

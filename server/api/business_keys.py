@@ -20,7 +20,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.views.instants import to_utc
 
 MAX_LISTED = 200
-MAX_READINGS = 64
+MAX_COMBINATIONS = 64
 """The most combinations of possible values that one search tries."""
 
 
@@ -51,14 +51,14 @@ class OnceService:
         """Return at most 200 keys that calls hold, newest first; with `tool_name`, only keys of that tool."""
         return tuple(_view(key) for key in await self._store.list_once(tool_name, MAX_LISTED))
 
-    async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
-        """Return the call whose key has, at each pointer, one of the values that `readings` lists, likeliest first.
+    async def find(self, tool_name: str, candidates: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
+        """Return the call whose key has, at each pointer, one of the values that `candidates` lists, likeliest first.
         Combinations are tried in that order; the first one that a call has counts.
 
         Raises:
-            InvalidArguments: no call has one of the first `MAX_READINGS` combinations of values as its key.
+            InvalidArguments: no call has one of the first `MAX_COMBINATIONS` combinations of values as its key.
         """
-        digests = [digest_key(tool_name, values) for values in islice(_list_values(readings), MAX_READINGS)]
+        digests = [digest_key(tool_name, values) for values in islice(_list_values(candidates), MAX_COMBINATIONS)]
         rows_by_key = {row.key: row for row in await self._store.find_once(digests)}
         for key in digests:
             if key in rows_by_key:
@@ -85,9 +85,9 @@ class OnceService:
             raise InvalidArguments("the key is free already")
 
 
-def _list_values(readings: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[str, JsonValue]]:
-    pointers = [f"/{name.removeprefix('/')}" for name in readings]
-    for values in product(*readings.values()):
+def _list_values(candidates: Mapping[str, Sequence[JsonValue]]) -> Iterator[dict[str, JsonValue]]:
+    pointers = [f"/{name.removeprefix('/')}" for name in candidates]
+    for values in product(*candidates.values()):
         yield dict(zip(pointers, values, strict=True))
 
 

@@ -24,7 +24,7 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.server.guard.hook_client import STOPS
 from planwarden.server.guard.json_text import add_item, find_value, read_json_text, remove_at, set_member
-from planwarden.server.settings.configuration import FILE, find_home
+from planwarden.server.settings.configuration import SETTINGS_FILE, find_home
 from planwarden.tools.guarded.hosts import GUARD_TOOL, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
@@ -224,7 +224,7 @@ def build_done_entry(host: HostName, event: str, program: tuple[str, ...]) -> Js
         home = find_home(Path(program[-1]) if "--home" in program else None, {})
         script = (
             f'event=$(cat); answer=$(printf %s "$event" | {words}) && echo "$answer" && exit 0; '
-            f"grep -Eqs {shlex.quote(_CLOSED)} {shlex.quote(str(home / FILE))} || exit 0; "
+            f"grep -Eqs {shlex.quote(_CLOSED)} {shlex.quote(str(home / SETTINGS_FILE))} || exit 0; "
             """case "$event" in *'"stop_hook_active":false'*|*'"stop_hook_active": false'*) """
             'echo "planwarden: Not done: what was promised could not be checked: no answer" >&2; exit 2;; esac'
         )

@@ -31,7 +31,7 @@ from planwarden.server.inbox.signing_keys import (
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.escaping import capitalize, escape_text
 from planwarden.server.views.fields import Field, build_fields, format_editable_json
-from planwarden.server.views.status_words import WHOM
+from planwarden.server.views.status_words import DECIDERS
 
 APPROVING = ("approve", "sign")
 FAULTY_FIELDS = "Some fields need another look; nothing was decided."
@@ -76,7 +76,7 @@ async def render_question(
         rows=rows,
         # A rule that would have allowed the newest approved calls of this tool, or None. The page only shows the rule.
         offer=await find_offer(service.store, record.execution, record.suspension, definition),
-        whom=WHOM,
+        whom=DECIDERS,
         is_news=False,
         seen=build_question_token(record),
         **await _build_status_values(request, record),

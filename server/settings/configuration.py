@@ -49,7 +49,7 @@ CONCURRENCY = 100
 
 
 DATABASE = "planwarden.db"
-FILE = "planwarden.toml"
+SETTINGS_FILE = "planwarden.toml"
 SERVERS_FILE = "planwarden.json"
 PLAN_FOLDER = "plans"
 """The folder of the operator's own plans, below the home."""
@@ -138,11 +138,11 @@ def load_settings(
     `mcp_config` replaces the home's `planwarden.json`. Without `has_servers`, no downstream server is configured.
 
     Raises:
-        InvalidArguments: a file is not valid TOML or JSON, or has an unknown key, or it or a variable a wrong value.
+        InvalidArguments: a file is not TOML or JSON, a key is unknown, or a value in a file or variable is wrong.
     """
     env = os.environ if environment is None else environment
     folder = find_home(home, env)
-    tables, facts = _read_file(folder / FILE)
+    tables, facts = _read_file(folder / SETTINGS_FILE)
     servers_file = folder / SERVERS_FILE if mcp_config is None else expand_home(mcp_config).absolute()
     passphrase_file = tables.inbox.passphrase_file
     return Settings(

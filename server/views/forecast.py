@@ -14,7 +14,7 @@ from planwarden.agent.core.execution.verify import needs_model
 from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.server.views.escaping import name_some, shorten_id, shorten_text
 from planwarden.server.views.plan_graph import build_graph, list_in_order, write_mermaid
-from planwarden.server.views.status_words import WHOM, Tone
+from planwarden.server.views.status_words import DECIDERS, Tone
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
 MAX_NAMES = 10
@@ -229,7 +229,7 @@ def _build_asking(call: CallForecast) -> Asking:
         call,
         asks="approval" if call.asks in (None, "batch") else call.asks,
         needs=needs,
-        whom=f"{call.quorum} different people" if call.quorum > 1 else WHOM[needs],
+        whom=f"{call.quorum} different people" if call.quorum > 1 else DECIDERS[needs],
         because=_explain(call),
         confirms=tuple(dict.fromkeys(covered.step_id for covered in call.covers)),
         for_all_rows=True if call.asks == "batch" else None,

@@ -90,12 +90,12 @@ def build_graph(
     ordered = list_in_order(plan)
     first_steps = ordered[:MAX_ROWS]
     places = {step.step_id: number for number, step in enumerate(first_steps)}
-    waits = {} if execution is None else _find_waits(execution)
+    addressees = {} if execution is None else _find_addressees(execution)
     steps = () if execution is None else list_shown_steps(execution)
     states = {state.step.step_id: state for state in steps}
     marks: dict[str, Mark] = {**dict.fromkeys(asking, "asks"), **dict.fromkeys(skipped, "skipped")}
     rows = tuple(
-        _build_row(step, states.get(step.step_id), waits.get(step.step_id), marks.get(step.step_id, "none"), above)
+        _build_row(step, states.get(step.step_id), addressees.get(step.step_id), marks.get(step.step_id, "none"), above)
         for step, above in zip(first_steps, [None, *first_steps], strict=False)
     )
     links = tuple(link for step in first_steps for link in _list_links(step, places))
@@ -171,14 +171,14 @@ def _count_over(state: StepState) -> int:
     return settled // size
 
 
-def _find_waits(execution: ExecutionState) -> dict[str, str]:
+def _find_addressees(execution: ExecutionState) -> dict[str, str]:
     """Return whom each suspended step waits for; if it waits for several, a person comes first."""
-    waits: dict[str, str] = {}
+    addressees: dict[str, str] = {}
     for suspension in execution.open_suspensions:
         question = suspension.question
-        if question.step_id is not None and waits.get(question.step_id) != "human":
-            waits[question.step_id] = question.addressee
-    return waits
+        if question.step_id is not None and addressees.get(question.step_id) != "human":
+            addressees[question.step_id] = question.addressee
+    return addressees
 
 
 def _cut(text: str) -> str:

@@ -135,7 +135,7 @@ WAITS: Mapping[str, str] = {
     "clock": "waits for a time",
 }
 """By addressee: whom a suspended execution, step or call waits for."""
-WHOM: Mapping[str, str] = {
+DECIDERS: Mapping[str, str] = {
     "client": "a person (a form of the client is enough)",
     "human": "a person, in the inbox or at a terminal",
     "signed": "a person with a key, or somebody other than the owner",

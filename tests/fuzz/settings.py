@@ -18,7 +18,7 @@ from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.cli.output import DONE, FAILED, USAGE
 from planwarden.server.main import main
 from planwarden.server.settings.catalogue import build_registry
-from planwarden.server.settings.configuration import FILE, SERVERS_FILE, load_settings
+from planwarden.server.settings.configuration import SERVERS_FILE, SETTINGS_FILE, load_settings
 from planwarden.storage.clock import SystemClock
 from tests.fuzz.entrance import PYTHON_WORDS, Wrong, check_error
 from tests.fuzz.inputs import Document, Mutator
@@ -119,7 +119,7 @@ class SettingsFiles:
         return "ok"
 
     def _write(self, toml: bytes, servers: bytes) -> None:
-        (self._home / FILE).write_bytes(toml)
+        (self._home / SETTINGS_FILE).write_bytes(toml)
         (self._home / SERVERS_FILE).write_bytes(servers)
 
 

@@ -16,7 +16,7 @@ from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.gate.host_servers import read_statuses
 from planwarden.server.guard.hook_proof import HookStatus, check_hosts
 from planwarden.server.inbox.passphrase import InboxPassphrase
-from planwarden.server.settings.configuration import FILE, Settings
+from planwarden.server.settings.configuration import SETTINGS_FILE, Settings
 from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id
@@ -74,10 +74,10 @@ def check_rules(settings: Settings) -> HealthCheck:
     """Report rules that may not mean what the operator intended. Unusable rules fail earlier, in the settings."""
     book = settings.policy.rules
     if book is None:
-        return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")
+        return HealthCheck("rules", "off", f"none; [[rules]] in {SETTINGS_FILE} adds them")
     notes = list_notes(Home(settings), book)
     facts: dict[str, JsonValue] = {"rules": len(book.rules), "notes": list[JsonValue](notes)}
-    text = f"{len(book.rules)} in {FILE}{f'; {join_some(notes)}' if notes else ''}"
+    text = f"{len(book.rules)} in {SETTINGS_FILE}{f'; {join_some(notes)}' if notes else ''}"
     return HealthCheck("rules", "warning" if notes else "ok", text, facts)
 
 

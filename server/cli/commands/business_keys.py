@@ -31,15 +31,15 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def handle_forget(arguments: Namespace) -> int:
-    # What each text may mean, the likeliest first: a JSON value, or the text itself.
-    readings = {
+    # Each text may be JSON, which is likelier, or the value itself.
+    candidates = {
         name: (value, text) if (value := read_value(text)) != text else (text,)
         for name, text in split_pairs(arguments.key, "--key", is_unique=True)
     }
     terminal = build_terminal(arguments)
     terminal.check_can_ask("forgetting lets an effect happen again, so only a person at a terminal can do it")
     home = open_home(arguments)
-    key = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
+    key = home.run(lambda service: service.once.find(arguments.tool, candidates), "reader")
     terms = [
         f"Tool: {escape_text(key.tool_name)}",
         *(f"  {text}" for text in _list_values(key)),
@@ -51,7 +51,7 @@ def handle_forget(arguments: Namespace) -> int:
         return FAILED
     authority = Authority(assurance="human", channel="terminal", principal=find_operator())
     home.run(lambda service: service.once.forget(key, authority), "recorder")
-    text = "The next call with this key will happen. `planwarden retry` goes on with what was refused."
+    text = "The next call with this key will happen. `planwarden retry` continues a run whose call was refused."
     return write_result(arguments, to_json(key), Terminal.say, text)
 
 

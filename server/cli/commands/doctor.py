@@ -21,7 +21,7 @@ from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.core.execution.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import STALL_WARNING_S, describe_stalls, read_stalls
 from planwarden.server.cli.arguments import CommandParser, describe_missing_home, is_home_named, read_settings
-from planwarden.server.cli.checks.permits import check_gates, check_grants, check_guard, check_passphrase, check_rules
+from planwarden.server.cli.checks.access import check_gates, check_grants, check_guard, check_passphrase, check_rules
 from planwarden.server.cli.checks.plans import check_hooks, check_plans, check_schedules
 from planwarden.server.cli.checks.report import DoctorReport, HealthCheck, run_check
 from planwarden.server.cli.checks.servers import check_downstream
@@ -31,7 +31,7 @@ from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import Part, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.catalogue import build_registry
-from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home
+from planwarden.server.settings.configuration import DATABASE, SETTINGS_FILE, Settings, find_home
 from planwarden.server.settings.models import build_model
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.instants import format_instant, to_utc
@@ -141,10 +141,10 @@ def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple
         settings = read_settings(arguments, has_servers=False)
     except PlanwardenError as error:
         return Settings(home=folder), HealthCheck("settings", "broken", error.message)
-    path = settings.home / FILE
+    path = settings.home / SETTINGS_FILE
     facts: dict[str, JsonValue] = {"file": str(path), "retentionDays": settings.tables.retention.days}
     if not path.exists():
-        check = HealthCheck("settings", "off", f"no {FILE}; the defaults apply")
+        check = HealthCheck("settings", "off", f"no {SETTINGS_FILE}; the defaults apply")
     elif settings.policy.trust_caller:
         text = "approvals.trust_caller is on: the calling model's word counts as an approval"
         check = HealthCheck("settings", "warning", text, facts)
@@ -247,7 +247,7 @@ def _check_notify(settings: Settings) -> HealthCheck:
         for item in settings.channels
     ]
     if not names:
-        text = f"nobody is notified of questions; [[notify]] in {FILE} adds a channel"
+        text = f"nobody is notified of questions; [[notify]] in {SETTINGS_FILE} adds a channel"
         return HealthCheck("notify", "off", text)
     text = f"{', '.join(names)}; waiting: {sum(waiting.values())}"
     return HealthCheck("notify", "ok", text, facts)

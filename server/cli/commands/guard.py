@@ -20,7 +20,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.cli.arguments import CommandParser, read_settings
-from planwarden.server.cli.commands.promises import trust_folder
+from planwarden.server.cli.commands.promises import trust_folder_promises
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.hosts import build_change, build_hook_program, make_changes
 from planwarden.server.cli.output import DONE, FAILED
@@ -41,7 +41,7 @@ from planwarden.server.guard.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.hook_proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import build_judge
 from planwarden.server.inbox.inbox_port import InboxPort
-from planwarden.server.settings.configuration import FILE, Settings, find_home
+from planwarden.server.settings.configuration import SETTINGS_FILE, Settings, find_home
 from planwarden.server.views.encoding import to_json
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
@@ -71,7 +71,7 @@ def add_guard(parser: CommandParser) -> None:
     status = parser.add_command("status", show_status, text, needs_home=False)
     status.declare("--project", "of the project of the working directory; default: of this user")
     text = "Show the promises of the working directory, ask at the terminal, and hold hosts to them from then on."
-    parser.add_command("trust-folder", trust_folder, text, has_json=False, needs_home=False)
+    parser.add_command("trust-folder", trust_folder_promises, text, has_json=False, needs_home=False)
     text = "Read the event of a host's hook from standard input, and print the answer."
     hook = parser.add_command("hook", handle_hook, text, has_json=False, needs_home=False)
     hook.declare("host HOST", "the host that asks")
@@ -156,7 +156,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
     """Return the answer to an event about what the host did. Never raise."""
     is_closed = False
     try:
-        is_closed = _says_closed(find_home(arguments.home, os.environ) / FILE)
+        is_closed = _says_closed(find_home(arguments.home, os.environ) / SETTINGS_FILE)
         settings = read_settings(arguments, has_servers=False)
         is_closed = settings.tables.guard.stop == "closed"
         return use_store(

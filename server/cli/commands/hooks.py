@@ -20,7 +20,6 @@ from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest, sign_message
-from planwarden.server.settings.configuration import FILE
 from planwarden.server.settings.tables import Hook
 from planwarden.storage.clock import SystemClock
 
@@ -72,7 +71,8 @@ def _find_hook(hooks: tuple[Hook, ...], name: str) -> Hook:
     """Return the hook of that name. Raises `UsageError` if there is none, or if its messages cannot be signed here."""
     table = {hook.name: hook for hook in hooks}
     if name not in table:
-        hint = did_you_mean(name, table) or (f"; there are {', '.join(table)}" if table else f"; {FILE} has no [hooks]")
+        others = f"there are {', '.join(table)}" if table else "planwarden.toml has no [hooks]"
+        hint = did_you_mean(name, table) or f"; {others}"
         raise UsageError(f"there is no hook {name[:64]!r}{hint}")
     if table[name].problem is not None:
         raise UsageError(f"nothing can be signed for hook {name!r} here: {table[name].problem}")

@@ -15,10 +15,10 @@ from planwarden.server.cli.hosts import find_program
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import build_terminal
-from planwarden.server.settings.configuration import FILE, build_home_option, find_home
+from planwarden.server.settings.configuration import SETTINGS_FILE, build_home_option, find_home
 
 TOOLS, PLANS, PLAN = "tools.py", "plans", "first.json"
-SOURCES = {FILE: FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
+SOURCES = {SETTINGS_FILE: SETTINGS_FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
 """Each file in the folder, and the template in `planwarden.server.cli.templates` that is copied there."""
 
 
@@ -28,7 +28,7 @@ def add_init(parser: CommandParser) -> None:
 
 def handle_init(arguments: Namespace) -> int:
     home = find_home(arguments.home, os.environ)
-    existing = [home / name for name in (FILE, TOOLS, PLANS) if os.path.lexists(home / name)]
+    existing = [home / name for name in (SETTINGS_FILE, TOOLS, PLANS) if os.path.lexists(home / name)]
     created = [] if existing else create_home(home)
     commands = _list_commands(home) if (home / PLANS / PLAN).is_file() else []
     document: dict[str, JsonValue] = {

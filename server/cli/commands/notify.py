@@ -15,7 +15,6 @@ from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import build_request
 from planwarden.server.notifications.settings import NotificationChannel
-from planwarden.server.settings.configuration import FILE
 from planwarden.storage.clock import SystemClock
 
 
@@ -29,7 +28,9 @@ def handle_test(arguments: Namespace) -> int:
     channels = [channel for channel in settings.channels if name in (None, channel.name)]
     if not channels:
         names = ", ".join(repr(channel.name) for channel in settings.channels)
-        problem = f"there is no channel {name!r}; known are {names}" if names else f"{FILE} has no [[notify]] channel"
+        problem = (
+            f"there is no channel {name!r}; known are {names}" if names else "planwarden.toml has no [[notify]] channel"
+        )
         raise UsageError(f"{problem}; docs/notifications.md says how to write one")
     receipts = anyio.run(_send_tests, channels)
     document: dict[str, JsonValue] = {

@@ -19,7 +19,7 @@ from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.guard.done import read_transcript
 from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
-from planwarden.server.settings.configuration import FILE
+from planwarden.server.settings.configuration import SETTINGS_FILE
 from planwarden.server.settings.promises import PROMISES_FILE, read_folder_file, read_promises
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.hosts import HostSession, TrustedFolder
@@ -47,7 +47,7 @@ def add_receipt(parser: CommandParser) -> None:
 
 def handle_list(arguments: Namespace) -> int:
     settings, folder = read_settings(arguments, has_servers=False), Path.cwd()
-    rows = [(promise, FILE, "trusted") for promise in settings.promises]
+    rows = [(promise, SETTINGS_FILE, "trusted") for promise in settings.promises]
     trusted_folders = use_store(settings, lambda store: RecordStore(store, TrustedFolder).all())
     for trusted in trusted_folders:
         state = "trusted" + ("; its file has changed since, and the old text counts" if has_changed(trusted) else "")
@@ -59,7 +59,7 @@ def handle_list(arguments: Namespace) -> int:
         "promises": [{"name": p.name, "mode": p.mode, "source": source, "state": state} for p, source, state in rows]
     }
     lines = [f"{_say(promise)}  [{source}: {state}]" for promise, source, state in rows]
-    return _write(arguments, document, lines or [f"no promises; [[promises]] in {FILE} adds them"])
+    return _write(arguments, document, lines or [f"no promises; [[promises]] in {SETTINGS_FILE} adds them"])
 
 
 def _say(promise: Promise) -> str:
@@ -97,7 +97,7 @@ def handle_receipt(arguments: Namespace) -> int:
     return _write(arguments, {"session": to_json(receipt.session), "verdict": to_json(receipt.verdict)}, lines)
 
 
-def trust_folder(arguments: Namespace) -> int:
+def trust_folder_promises(arguments: Namespace) -> int:
     """Show the promises of the working directory, and store their text if the person at the terminal agrees."""
     terminal = build_terminal(arguments)
     terminal.check_can_ask("only a person at a terminal can trust a folder")

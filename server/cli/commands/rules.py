@@ -25,15 +25,15 @@ from planwarden.server.api.rules import (
     replay_rules,
 )
 from planwarden.server.cli.arguments import CommandParser, read_count
-from planwarden.server.cli.checks.permits import list_notes
+from planwarden.server.cli.checks.access import list_notes
 from planwarden.server.cli.commands.call import read_arguments
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
-from planwarden.server.settings.configuration import FILE
+from planwarden.server.settings.configuration import SETTINGS_FILE
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id
-from planwarden.server.views.status_words import WHOM
+from planwarden.server.views.status_words import DECIDERS
 
 DAY_S = 86_400.0
 LINE_CHARS = 700
@@ -163,13 +163,13 @@ def _explain(definition: ToolDefinition, requirement: Requirement, verdicts: Seq
     if requirement.needs is not None and requirement.rule.matched[:1] == (UNCOUNTED,):
         return f"rule {requirement.rule.number} matches, and its budget cannot count this call"
     shares = "; ".join(f"it takes {share.amount:g} of {share.limit:g}" for share in requirement.shares)
-    budgets = f"; {shares}, and asks when that much is not left" if shares else ""
+    budgets = f"; {shares}, and asks a person when less is left" if shares else ""
     return f"rule {requirement.rule.number} decides{budgets}"
 
 
 def draw_rules(terminal: Terminal, book: RuleBook, notes: list[str]) -> None:
     if not book.rules:
-        terminal.say(f"no rules; [[rules]] in {FILE} adds them, and docs/rules.md says how")
+        terminal.say(f"no rules; [[rules]] in {SETTINGS_FILE} adds them, and docs/rules.md says how")
     for rule in book.rules:
         terminal.line((f"{rule.number:>3}  ", "bold"), one_line(rule.words, LINE_CHARS))
     terminal.say(*_note_lines(notes))
@@ -183,7 +183,7 @@ def draw_check(terminal: Terminal, checked: _CheckedCall) -> None:
         terminal.say(*(_condition_line(condition) for condition in verdict.conditions))
     does = "is denied" if checked.decision == "deny" else "runs without a question"
     if checked.needs is not None:
-        does = f"asks {WHOM[checked.needs]}"
+        does = f"asks {DECIDERS[checked.needs]}"
     style = _STYLES[checked.decision]
     name = one_line(checked.tool_name, 128)
     terminal.line((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}")

@@ -27,7 +27,7 @@ from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
 from planwarden.server.guard.json_text import read_text
-from planwarden.server.settings.configuration import FILE, Settings
+from planwarden.server.settings.configuration import SETTINGS_FILE, Settings
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.listing import find_possible_names, says_it_only_reads
 from planwarden.tools.downstream.servers import REASON_S
@@ -54,7 +54,7 @@ def handle_trust(arguments: Namespace) -> int:
     names = [definition.name for definition in allowed]
     asking = [tool.name for tool in definitions if tool.risk != "read" and tool.name not in names]
     draw_choice(terminal, config, allowed, asking)
-    path = home.settings.home / FILE
+    path = home.settings.home / SETTINGS_FILE
     if allowed:
         entries = {name: home.settings.tools.get(name) for name in names}
         additions: Additions = {
@@ -105,11 +105,11 @@ def _choose_tools(
 def _find_problem(settings: Settings, definition: ToolDefinition) -> str | None:
     entry = settings.tools.get(definition.name)
     if entry is not None and entry.risk is not None:
-        return None if entry.risk == "read" else f'has risk = "{entry.risk}" in {FILE}, which only you change'
+        return None if entry.risk == "read" else f'has risk = "{entry.risk}" in {SETTINGS_FILE}, which only you change'
     if not says_it_only_reads(definition):
         return (
             "does not say that it only reads, so trust does not lower its risk; if you know better, write "
-            f'[tools."{definition.name}"] into {FILE}'
+            f'[tools."{definition.name}"] into {SETTINGS_FILE}'
         )
     return None
 

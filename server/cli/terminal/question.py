@@ -21,7 +21,7 @@ from planwarden.server.views.card_calls import CardCall
 from planwarden.server.views.escaping import VALUE_CHARS, ValueView, escape_text, format_value, shorten_id
 from planwarden.server.views.fields import name_rows, read_ranges
 from planwarden.server.views.question_text import format_call, format_facts, is_whole
-from planwarden.server.views.status_words import WHOM
+from planwarden.server.views.status_words import DECIDERS
 
 MIN_DIGEST_CHARS = 12
 """How many characters of the digest identify a question. They are shown only with the whole question."""
@@ -41,7 +41,7 @@ def show(terminal: Terminal, card: Card, *, is_shortened: bool = True, is_paged:
     lines += [TerminalLine(("planwarden found: ", "warn"), sentence, mark="note") for sentence in card.findings]
     lines += map(indent_fact, facts)
     if question.needs is not None:
-        lines.append(TerminalLine(f"Needs: {WHOM[question.needs]}"))
+        lines.append(TerminalLine(f"Needs: {DECIDERS[question.needs]}"))
     if not is_shortened:
         lines.append(TerminalLine((f"Digest: {question.digest[:MIN_DIGEST_CHARS]}", "dim")))
     if card.words:

@@ -65,7 +65,7 @@ def test_the_list_shows_each_rule_in_words_and_what_may_be_a_slip(cli: Cli) -> N
 def test_the_check_says_which_rule_decides_and_why_and_what_is_wrong_with_the_call(cli: Cli) -> None:
     write(cli, RULES)
     for ids, note, decision, because, verdicts in (
-        ("[5]", "x", "allow", "rule 1 decides; it takes 1 of 1, and asks when that much is not left", ["yes"]),
+        ("[5]", "x", "allow", "rule 1 decides; it takes 1 of 1, and asks a person when less is left", ["yes"]),
         ("[50]", "http://example.com", "ask", "rule 2 decides", ["no", "yes"]),
         ("[50]", "http://x.example", "ask", "no rule decides; the risk of the tool is dangerous", ["no", "no", "no"]),
         ("[500]", "x", "ask", "rule 2 cannot be evaluated", ["no", "unknown"]),
