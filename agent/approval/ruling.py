@@ -80,7 +80,7 @@ def rule_on_answer(
     if question.expires_at is not None and question.expires_at <= now:
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
     if authority.digest not in (None, question.digest):
-        # This may be an approval that was sent twice: the edits in the first copy have then revised the question.
+        # Somebody may have sent an approval with edits twice: then the first copy has revised the question.
         same = ev.RecordedDecision(approved=True, content=answer.content)
         is_repeated = answer.modified_args is not None and _is_same(context, question, same, answer)
         if is_repeated and context.policy.person(authority.principal) in _find_voters(context, suspension, answer):
@@ -208,7 +208,7 @@ def _check_approval(question: ev.Question, answer: Decision) -> None:
 
 
 def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, JsonValue] | None:
-    """Return the edited arguments as they will run: those of the call, or those of each edited row by its place."""
+    """Return the edited arguments as they will run: those of the call, or those of each edited row by its index."""
     if not final.rows:
         return final.arguments
     return {key: final.rows[int(key)].arguments for key in answer.modified_args or {}}

@@ -1,6 +1,6 @@
-"""Check whether a log replays: it folds, and `decide` would allow every decision in it at its place.
+"""Check whether a log replays: each event is legal, and `decide` would make each decision where the log has it.
 
-Facts from outside (results, replies, answers, commands) only have to be legal at their places. The actions of
+Facts from outside (results, replies, answers, commands) only have to be legal where they are. The actions of
 `decide` are compared by what they do, not by the words of their messages, which a later version may choose better.
 
 One transaction may hold the results of several calls of `decide`. So a decision is legal if `decide` asks for it in any

@@ -240,13 +240,13 @@ class StepState(FrozenStruct):
     wave: int = 0
     """How many waves of `item_order` are over."""
     finished_items: int = 0
-    """How many items, counted from the first without a gap, have no call left to make in this wave."""
+    """The items before this index have no call left to make in this wave."""
     failed_items: int = 0
     taken_from: str | None = None
     """If the step was taken over as completed: the earlier execution whose log proves it; None otherwise."""
     waits_for: tuple[str, ...] = ()
-    """Unfinished steps before the taken-over steps on which this step depends. Such a step may be a confirmation that
-    is asked again, and everything after it must wait."""
+    """Unfinished steps that come before a step which was taken over and on which this step depends. Such a step may be
+    a confirmation that is asked again, and everything after it must wait."""
     reuse: ev.TakenStep | None = None
     """What a loop that has not begun will take over for its items from the earlier execution."""
 
@@ -371,7 +371,7 @@ class SuspensionState(FrozenStruct):
         return self.status == "pending"
 
     def releases(self, call: Call) -> bool:
-        """Return whether the answer lets the call run: it approves or covers the call, or must reach an `asker`."""
+        """Return whether the answer lets the call run: it approves or covers the call, or an `asker` waits for it."""
         if self.question.call_id == call.call_id:
             return self.decision is not None and (self.decision.approved or bool(self.question.asker))
         return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)

@@ -77,6 +77,6 @@ def _check_server(server: ServerHealth, tools: Sequence[ToolDefinition], trust_c
     elif asking:
         parts.append(f"calls of {len(asking)} ask a person")
     if reading:
-        parts.append(f"the server says that {len(reading)} only read: `{trust_command}` lets them run without asking")
+        parts.append(f"it claims that {len(reading)} tools only read: `{trust_command}` lets them run without asking")
     text = "; ".join([*parts, *([server.reason] if server.reason else [])])
     return HealthCheck(name, "warning" if server.reason else "ok", text, facts)

@@ -32,7 +32,7 @@ def add_run(parser: CommandParser) -> None:
         "still asked"
     )
     parser.declare("--yes", text)
-    parser.declare("--rehearse", "make only calls that read, and show what each other call would do and ask")
+    parser.declare("--rehearse", "make only calls that read; show what any other call would do, and whom it would ask")
     text = "idempotency key, 1 to 200 characters; a second run with the same key goes on with the first one"
     parser.declare("--key KEY", text)
 

@@ -24,7 +24,7 @@ def apply_started(execution: ExecutionState, event: ev.ExecutionStarted, at: flo
     changes: FieldChanges = {
         "options": options,
         "inputs": execution.inputs if event.inputs is None else event.inputs,
-        # If there is no plan yet, the execution still stops when it gets one, because nobody has seen that plan.
+        # Without a plan, the execution still stops as soon as it has one, because nobody has seen that plan.
         "plan_only": execution.plan_only and execution.plan is None,
         "exhausted": None,
         "outage": None,

@@ -51,7 +51,7 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
 def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> FieldChanges:
     current, decision, claim = _find_open(execution, event.suspension_id), event.decision, ""
     if event.assurance == "claimed" and not decision.approved:
-        # A reason that only a model claims would pass for a person's if it were kept as the decision's reason.
+        # A decision's reason is shown as a person's, so a reason that only a model claims is kept apart.
         decision, claim = replace(decision, reason=None), decision.reason or ""
     answered = replace(
         current,
@@ -112,7 +112,7 @@ def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at
 
 
 def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState, **fields: Any) -> FieldChanges:
-    """Return the changes: the suspension, and its call or else its step, moved by the event and with `fields` set."""
+    """Return the changed suspension, and its call, or else its step, which the event moves and which gets `fields`."""
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:
