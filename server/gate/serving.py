@@ -57,7 +57,7 @@ def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
 
 
 async def serve_gate(settings: Settings, config: ServerConfig, wire: TextIO) -> None:
-    """Serve one server until the host closes standard input, or until SIGINT or SIGTERM.
+    """Serve one server until the host closes standard input or no longer reads, or until SIGINT or SIGTERM.
 
     Raises:
         UsageError: the name or the list of servers is not usable; nothing was served.
@@ -87,7 +87,9 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             with anyio.CancelScope(shield=True, deadline=last_write_at) as writing:
                 is_written = await anyio.to_thread.run_sync(_write, wire, line, abandon_on_cancel=True)
             if not is_written:
-                # The host is gone: never return, so that no line counts as written. The end of the input ends the gate.
+                # The host is gone: never return, so that no line counts as written. The end of the input alone cannot end
+                # the gate, because the task that reads the input may be the one that waits here.
+                ended.set()
                 await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:

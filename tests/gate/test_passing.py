@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -355,6 +356,14 @@ async def test_gate_ends_although_its_host_does_not_read(tmp_path: Path, tasks: 
         with anyio.move_on_after(20):
             await host.process.wait()
         assert host.process.returncode == (128 + signal.SIGTERM if ending == "SIGTERM" else 0)
+
+
+def test_gate_ends_although_its_host_is_gone_and_was_owed_an_error(tmp_path: Path) -> None:
+    from_gate, to_host = os.pipe()
+    os.close(from_gate)
+    command = forked_command_line("-m", "tests.gate.mortal", "0", "", "0", *Home(tmp_path).words)
+    with os.fdopen(to_host, "wb"):
+        subprocess.run(command, input=b"no message\n", stdout=to_host, timeout=30, check=False)
 
 
 @pytest.mark.parametrize("serves_all", [False, True])
