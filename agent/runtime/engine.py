@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 import anyio
 from anyio.abc import TaskGroup
@@ -130,7 +131,7 @@ class Engine:
         self._jobs = anyio.CancelScope(shield=True)
         """The scope of the runs' tasks."""
         self._has_started = anyio.Event()
-        self._commands: set[asyncio.Future[None]] = set()
+        self._commands = WeakSet[asyncio.Future[None]]()
         """The commands that callers wait for."""
         self._context: RunContext | None = None
 
@@ -536,11 +537,8 @@ class Engine:
         """Submit a command and wait until it is settled; raise its error. Cancelling the wait undoes nothing."""
         command.future = asyncio.get_running_loop().create_future()
         self._commands.add(command.future)
-        try:
-            run.submit(command)
-            await command.future
-        finally:
-            self._commands.discard(command.future)
+        run.submit(command)
+        await command.future
         if command.error is not None:
             raise command.error
 
