@@ -1,5 +1,6 @@
 """Opens the store at a location. A process imports only the driver of the store that it opens."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,13 +44,19 @@ async def open_store(location: StoreLocation, policy: str = "") -> AsyncGenerato
         StoreError: the store cannot be reached, or must not be used.
         UsageError: what PostgreSQL needs is not installed.
     """
-    store = await anyio.to_thread.run_sync(_open, location)
-    store.records.policy = policy
+    opening = asyncio.create_task(anyio.to_thread.run_sync(_open, location))
     try:
+        store = await asyncio.shield(opening)
+        store.records.policy = policy
         yield store
     finally:
         with anyio.CancelScope(shield=True):
-            await store.close()
+            closing = asyncio.create_task(_close(opening))
+            try:
+                await asyncio.shield(closing)
+            finally:
+                # asyncio's own cancellations pass anyio's shield.
+                await closing
 
 
 def open_at_once(location: StoreLocation) -> SqlLookups | None:
@@ -63,6 +70,13 @@ def open_at_once(location: StoreLocation) -> SqlLookups | None:
     if location.path is None:
         return None
     return reader.open_lookups(location.path)
+
+
+async def _close(opening: asyncio.Task[CompleteStore]) -> None:
+    """Close the store, unless it could not be opened."""
+    await asyncio.wait([opening])
+    if opening.exception() is None:
+        await opening.result().close()
 
 
 def _open(location: StoreLocation) -> CompleteStore:

@@ -1,5 +1,6 @@
 """Opening a store: the URLs that name one, migrations, upgrades, files that are refused, and reading a file alone."""
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +8,8 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import psycopg
 import pytest
 
@@ -14,7 +17,7 @@ from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.server.cli.checks.store import replay_logs
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.locks import WriteLock
-from planwarden.storage.opening import open_at_once
+from planwarden.storage.opening import open_at_once, open_store
 from planwarden.storage.postgres import connection as postgres
 from planwarden.storage.sql.rows import checksum_of, encode_events
 from planwarden.storage.sqlite import database
@@ -47,6 +50,36 @@ async def test_an_empty_file_is_brought_to_the_newest_schema_once(path: Path) ->
     header = contents(path.parent)[path.name][:100]
     assert int.from_bytes(header[60:64], "big") == database.latest_version()
     assert int.from_bytes(header[68:72], "big") == database.APPLICATION_ID
+
+
+@pytest.mark.parametrize("switches", range(4))
+@pytest.mark.parametrize("moment", ["opening", "closing"])
+@pytest.mark.parametrize("by", ["anyio", "asyncio"])
+async def test_a_store_whose_opening_or_closing_is_cancelled_leaves_no_file_open(
+    path: Path, by: str, moment: str, switches: int
+) -> None:
+    scope, is_open = anyio.CancelScope(), anyio.Event()
+
+    async def use() -> None:
+        with scope:
+            async with open_store(StoreLocation(path)) as store:
+                await store.claim_many("me", 1)
+                is_open.set()
+
+    using = asyncio.create_task(use())
+    if moment == "closing":
+        await is_open.wait()
+    for _ in range(switches):
+        await anyio.lowlevel.checkpoint()
+    scope.cancel() if by == "anyio" else using.cancel()
+    await asyncio.wait([using])
+    assert not list_open_files(path.parent)
+
+
+def list_open_files(folder: Path) -> list[Path]:
+    """Return the files below the folder that this process has open."""
+    links = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    return [path for path in links if path.is_relative_to(folder)]
 
 
 @requirement("sqlite:migrate")
