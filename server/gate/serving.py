@@ -87,8 +87,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             with anyio.CancelScope(shield=True, deadline=last_write_at) as writing:
                 is_written = await anyio.to_thread.run_sync(_write, wire, line, abandon_on_cancel=True)
             if not is_written:
-                # The host is gone: never return, so that no line counts as written. The end of the input alone cannot end
-                # the gate, because the task that reads the input may be the one that waits here.
+                # The host is gone: never return, so that no line counts as written. The task that reads may wait here.
                 ended.set()
                 await anyio.sleep_forever()
 
