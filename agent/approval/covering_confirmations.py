@@ -149,7 +149,6 @@ def _will_begin(context: ApprovalContext, execution: ExecutionState, state: Step
 
 
 def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
-    """Return whether all values that the bindings take are known by now."""
     for binding in bindings:
         name = binding.reference.step_id
         if name in (ITEM, ITEM_INDEX) and name not in execution.steps and binding.reference.call is None:

@@ -89,7 +89,6 @@ class RuleBook:
         self.list_rules_for = lru_cache(MAX_CACHED)(self._list_rules_for)
 
     def _list_rules_for(self, tool_name: str) -> tuple[ArgumentRule, ...]:
-        """Return the rules whose glob fits the name."""
         return tuple(rule for rule, glob in zip(self.rules, self._globs, strict=True) if glob.fullmatch(tool_name))
 
     def judge(

@@ -227,5 +227,4 @@ def _format_forecast(forecast: Document) -> Iterator[str]:
 
 
 def _format_json(value: Any, limit: int = MAX_VALUE) -> str:
-    """Return the value as JSON on one line, cut to `limit` characters."""
     return cut(json.dumps(value, ensure_ascii=False), limit)

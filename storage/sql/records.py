@@ -170,7 +170,6 @@ class RecordStore(Generic[R]):
 
 
 def _build_row(record: Record) -> tuple[object, ...]:
-    """Return the columns kind, id, owner, expires_at and body."""
     kind, id_field, owner_field, _ = record.columns
     fields = msgspec.to_builtins(record, enc_hook=plain_value)
     del fields["version"]
@@ -179,7 +178,6 @@ def _build_row(record: Record) -> tuple[object, ...]:
 
 
 def _select_all(kind: type[Record], owner: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return the statement and its parameters."""
     name = kind.columns.kind
     return ("records", (name,)) if owner is None else ("records_of", (name, owner))
 

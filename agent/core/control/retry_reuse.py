@@ -152,7 +152,6 @@ def _is_same_step(earlier: PlanStep, step: PlanStep) -> bool:
 
 
 def _find_changed_inputs(source: ExecutionState, inputs: Mapping[str, JsonValue]) -> frozenset[str]:
-    """Return the names of the inputs that differ from those of the old execution."""
     before = source.inputs
     same = {name for name in before.keys() & inputs.keys() if is_same_json(before[name], inputs[name])}
     return frozenset((before.keys() | inputs.keys()) - same)

@@ -218,7 +218,6 @@ class Terminal:
             self.say(*lines)
 
     def _discard_typed_input(self) -> bool:
-        """Discard what was typed, and return whether anything was."""
         with suppress(ImportError, OSError, ValueError):
             if sys.platform == "win32":
                 import msvcrt

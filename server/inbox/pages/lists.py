@@ -105,7 +105,6 @@ async def decide_together(request: InboxRequest) -> Response:
 
 
 async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> Values:
-    """Record the decision about one question, and return what became of it."""
     suspension_id, _, digest = item.partition(":")
     tool = "unknown"
     try:
