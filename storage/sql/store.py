@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import LeaseLost
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.audit import AuditEntry, AuditRow, build_pruned_entry
+from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
 from planwarden.agent.ports.budgets_and_keys import Grant
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Lease, SuspensionRow
@@ -101,7 +101,8 @@ class SqlStore(SqlLookups, ABC):
                 numbers = json.dumps([row[0] for row in rows])
                 for table in PRUNED_TABLES:
                     transaction.execute(f"prune_{table}", (numbers,))
-                transaction.add_audit((build_pruned_entry([row[1] for row in rows]),), self.clock.now())
+                entry = AuditEntry(kind="pruned", facts={"executions": [row[1] for row in rows]})
+                transaction.add_audit((entry,), self.clock.now())
             return len(rows)
 
         total = 0

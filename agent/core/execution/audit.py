@@ -113,11 +113,6 @@ def build_audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionSta
     return entries
 
 
-def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:
-    """Return the row that says which executions were deleted."""
-    return AuditEntry(kind="pruned", facts={"executions": list[JsonValue](execution_ids)})
-
-
 _Row = tuple[Kind, str | None, dict[str, JsonValue]]
 """The kind of a row, the id of its suspension if it has one, and its facts."""
 
