@@ -30,8 +30,8 @@ Answer = Mapping[str, JsonValue | Raw]
 """A result. Its parts may be the bytes that the server sent."""
 
 
-def build_text(text: str, *, is_error: bool = True) -> Result:
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+def build_text(text: str) -> Result:
+    return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
 def refuse(message: str, code: str) -> Result:
