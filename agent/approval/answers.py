@@ -23,6 +23,8 @@ from planwarden.agent.ports.policy import Policy
 MAX_REASON_CHARS = 2_000
 MAX_CONTENT_BYTES = 1024 * 1024
 MAX_FAULTS = 5
+DECISION_KEYS = frozenset({"decision", "approved", "reason", "modifiedArgs"})
+"""The keys of a decision, which models also send to a question that asks for a plan."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,8 @@ def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
     if not isinstance(content, dict):
         raise InvalidArguments(f"the content is {describe(content)}; send {expected}")
     if purpose == "plan":
+        if content and content.keys() <= DECISION_KEYS:
+            raise InvalidArguments(f"the content decides something, but this question asks for a plan; send {expected}")
         text = content.get("content")
         # A model that answers other prompts with {"content": "..."} may also write its plan there.
         return Reply(content=text) if isinstance(text, str) and len(content) == 1 else Reply(plan=content)

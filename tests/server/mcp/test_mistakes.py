@@ -354,6 +354,8 @@ def _list_answers(table: Table) -> None:
     words = ('"to" is a required property', "give each input a 'default'", "write the values into the steps")
     table.answer("plan", needs, AskedAgain(words))
     table.answer("human", {"approved": True}, Refused(("addressed to a person", "planwarden approve")))
+    for decision in ({"approved": True, "reason": "fine"}, {"decision": {"approved": True}}):
+        table.answer("plan", decision, Refused(("this question asks for a plan; send {",)))
     for stage in ("plan", "step"):
         table.call(
             "resume_execution",
