@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from itertools import islice
+from itertools import chain, islice
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError
@@ -58,6 +58,7 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "taefMaxRetries": ("maxRetries", "retries"),
     "toolMode": ("mode",),
     "synthesize": ("synthesis", "summarize"),
+    "rehearse": ("dryRun", "dry", "simulate", "simulation", "preview", "rehearsal"),
     "modelTokens": ("tokens", "maxTokens"),
     "seconds": ("time", "maxSeconds", "timeout"),
     "planning": ("plan",),
@@ -129,8 +130,15 @@ def describe_unknown_keys(
     that `where` takes."""
     parts: list[str] = []
     for wrong in sorted(unknown)[:MAX_NAMES]:
-        right = _find_place(wrong, valid_keys) or find_right_key(wrong, valid_keys if absent is None else absent)
-        parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
+        right = (
+            _find_place(wrong, valid_keys)
+            or find_right_key(wrong, valid_keys if absent is None else absent)
+            or _find_place(find_right_key(wrong, chain.from_iterable(INNER_KEYS.values())) or "", valid_keys)
+        )
+        hint = f" (write {right!r})" if right else ""
+        if not hint and "inputs" in valid_keys:
+            hint = f" (write {f'inputs.{wrong[:MAX_NAME_CHARS]}'!r} if it is an input of the plan)"
+        parts.append(f"{wrong[:MAX_NAME_CHARS]!r}{hint}")
     return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(valid_keys)}" if valid_keys else "")
 
 

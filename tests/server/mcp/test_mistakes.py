@@ -244,7 +244,9 @@ def _list_other_languages(table: Table) -> None:
 
 def _list_arguments(table: Table) -> None:
     table.call("get_execution", {"thread_id": "x"}, "'thread_id' (write 'threadId')", "get_execution needs 'threadId'")
-    table.call("run_goal", {"goal": "x", "mode": None, "thread_id": "y"}, "'mode', 'thread_id'", "threadId")
+    table.call(
+        "run_goal", {"goal": "x", "mode": None, "thread_id": "y"}, "'options.toolMode'), 'thread_id'", "threadId"
+    )
     table.call("run_goal", {"goal": "  "}, "'goal' is empty")
     for limit in (0, 10**400):
         table.call("search_tools", {"limit": limit}, "limit must be at least 1 and at most 100")
@@ -270,6 +272,11 @@ def _list_arguments(table: Table) -> None:
     table.options({"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
     rehearsed: Arguments = {"plan": PLAN, "rehearse": True}
     table.call("execute_plan", rehearsed, "has no key 'rehearse' (write 'options.rehearse')")
+    dry_run: Arguments = {"plan": PLAN, "dryRun": True}
+    table.call("execute_plan", dry_run, "has no key 'dryRun' (write 'options.rehearse')")
+    table.options({"dry_run": True}, "'dry_run' (write 'rehearse')")
+    month: Arguments = {"name": "monthly", "month": "2026-01"}
+    table.call("run_plan", month, "'month' (write 'inputs.month' if it is an input of the plan); it takes name, inputs")
     table.options({"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
     table.options({"rehearse": True, "review": "person"}, "options.review does not go with options.rehearse")
     table.options({"synthesize": "yes"}, "options.synthesize must be true or false")
