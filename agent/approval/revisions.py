@@ -219,7 +219,7 @@ def _edit_call(
         faults = (*faults, *find_placeholders(arguments))
     if faults:
         raise InvalidArguments(
-            f"modifiedArgs do not fit {tool_name}{where}: {'; '.join(faults[:5])}",
+            f"modifiedArgs, which must have all arguments, do not fit {tool_name}{where}: {'; '.join(faults[:5])}",
             details={"problems": list[JsonValue](faults), "inputSchema": definition.input_schema},
         )
     names = tuple(

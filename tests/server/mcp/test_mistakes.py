@@ -380,6 +380,7 @@ def _list_decisions(table: Table) -> None:
     table.decide('{"approved": "true"}', wrong)
     table.decide("approve", "decision must be an object", 'not the text "approve"', "send {}, and the person")
     table.decide({"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object")
+    table.decide({"approved": True, "modifiedArgs": {}}, "must have all arguments", '"ids" is a required property')
     given = {**IDS, "approved": True, **APPROVED}
     table.call("resume_execution", given, "'approved' (write 'decision.approved')", stage="human")
     rejected = ("rejected before; the first answer counts", "call get_execution")
