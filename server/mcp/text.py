@@ -36,7 +36,7 @@ def format_execution(document: Document) -> str:
     if len(questions) > 1 or (questions and not in_full):
         lines.append(f"Open: {', '.join(map(_format_heading, questions))}")
     for suspension in in_full:
-        lines.extend(["", *_format_question(suspension)])
+        lines.extend(["", *_format_question(suspension, document["nextAction"])])
     if document.get("output"):
         lines.extend(["", "Output:", *(f"| {line}" for line in cut(document["output"], 20_000).splitlines())])
     if document.get("revised"):
@@ -128,9 +128,11 @@ def _format_heading(suspension: Document) -> str:
     return f"suspensionId {suspension['suspensionId']} ({suspension['kind']}{step}, for {whom})"
 
 
-def _format_question(suspension: Document) -> Iterator[str]:
+def _format_question(suspension: Document, next_action: str = "") -> Iterator[str]:
+    """Yield the lines of a question, without the ways to decide that `next_action` already names."""
     yield f"Question {_format_heading(suspension)}"
-    yield from (_format_for_caller if suspension["addressee"] == "caller" else _format_for_person)(suspension)
+    is_for_caller = suspension["addressee"] == "caller"
+    yield from _format_for_caller(suspension) if is_for_caller else _format_for_person(suspension, next_action)
 
 
 def _format_for_caller(suspension: Document) -> Iterator[str]:
@@ -142,7 +144,7 @@ def _format_for_caller(suspension: Document) -> Iterator[str]:
         yield f"content must fit: {_format_json(suspension['answerSchema'], MAX_VALUE)}"
 
 
-def _format_for_person(suspension: Document) -> Iterator[str]:
+def _format_for_person(suspension: Document, next_action: str) -> Iterator[str]:
     yield from (f"Found: {_format_json(sentence, 1_000)}" for sentence in suspension.get("found", ()))
     yield f"Message: {_format_json(suspension['message'], 1_000)}"
     call = suspension.get("toolCall")
@@ -167,27 +169,34 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
     yield ", ".join(facts)
     if suspension.get("answerSchema"):
         yield f"Form: {_format_json(suspension['answerSchema'])}"
-    how = suspension.get("howToAnswer", {})
-    channels = [f"`{how['command']}`" if "command" in how else "", how.get("inboxUrl", "")]
-    yield f"A person decides: {' or '.join(filter(None, channels))}"
+    yield from _format_ways(suspension.get("howToAnswer", {}), next_action)
+
+
+def _format_ways(how: Document, next_action: str) -> Iterator[str]:
+    ways = [f"`{how['command']}`" if "command" in how else "", how.get("inboxUrl", "")]
+    if ways := [way for way in ways if way not in next_action]:
+        yield f"A person decides: {' or '.join(ways)}"
 
 
 def _format_steps(document: Document) -> list[str]:
     """Return the steps with their results; shorten the values if the steps would be too long."""
-    steps, thread_id = document["steps"], quote(document.get("threadId", ""), safe="")
-    lines = [line for step in steps for line in _format_step(step, MAX_VALUE, thread_id)]
+    steps = document["steps"]
+    lines = [line for step in steps for line in _format_step(step, MAX_VALUE, document)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
-        lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE, thread_id)]
+        lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE, document)]
     return lines
 
 
-def _format_step(step: Document, limit: int, thread_id: str) -> Iterator[str]:
+def _format_step(step: Document, limit: int, execution: Document) -> Iterator[str]:
+    thread_id, error = quote(execution.get("threadId", ""), safe=""), step.get("error", {}).get("message", "")
     tools = f" using {', '.join(step['requiredTools'])}" if step.get("requiredTools") else ""
     proof = f" (validation {step['validationStatus']})" if "validationStatus" in step else ""
     what = f": {_format_json(step['description'], 300)}" if "description" in step else ""
     yield f"{step['id']} {step['status']}{proof}{tools}{what}"
     for call in step.get("actualToolCalls", ()):
-        why = f": {_format_json(call['error']['message'], 500)}" if "error" in call else ""
+        # The step's error ends with that of its call, and the execution's begins with that of its step.
+        is_new = "error" in call and not error.endswith(call["error"]["message"])
+        why = f": {_format_json(call['error']['message'], 500)}" if is_new else ""
         yield f"  {call['toolName']}({_format_json(call['arguments'], min(limit, 500))}) {call['status']}{why}"
         if "rehearsal" in call:
             yield f"    would need {_format_json(call['rehearsal'], 1_000)}"
@@ -208,8 +217,8 @@ def _format_step(step: Document, limit: int, thread_id: str) -> Iterator[str]:
     if "next" in step.get("items", {}):
         total, following = step["items"]["total"], step["items"]["next"]
         yield f"  more of its {total} items: get_execution with stepId {step['id']} and itemsFrom {following}"
-    if "error" in step:
-        yield f"  error {step['error']['code']}: {_format_json(step['error']['message'], 1_000)}"
+    if "error" in step and not execution.get("error", {}).get("message", "").startswith(error):
+        yield f"  error {step['error']['code']}: {_format_json(error, 1_000)}"
 
 
 def _format_forecast(forecast: Document) -> Iterator[str]:

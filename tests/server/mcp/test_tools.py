@@ -14,7 +14,7 @@ from planwarden.server.mcp.server import INSTRUCTIONS
 from planwarden.server.mcp.text import MAX_TEXT
 from planwarden.server.mcp.tools.listing import TOOLS
 from tests.kit import Client, model_step, plan, requirement, tool_step
-from tests.server.mcp.support import ERAS, Desk, Document, open_desk, question_of, served, text_of
+from tests.server.mcp.support import ERAS, INBOX, Desk, Document, open_desk, question_of, served, text_of
 
 PLANS: JsonValue = {"todoList": [{"id": "a", "description": "find some", "requiredTools": ["find"]}]}
 FIND = tool_step("a", "find", {"topic": "x"})
@@ -112,6 +112,29 @@ async def test_where_the_text_cuts_a_result_it_says_where_the_rest_can_be_read(d
     address = f"planwarden://executions/{done.structured_content['threadId']}"
     assert f"\n  {address} has it whole" in text_of(done)
     assert "x" * 5_000 in str(await desk.client.read_resource(address))
+
+
+async def test_the_text_says_each_way_to_decide_once(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, inbox_url=INBOX) as desk:
+        asked = await desk.call("execute_plan", plan=plan(tool_step("a", "erase", {"ids": [1]})))
+        how = question_of(asked.structured_content)["howToAnswer"]
+        listed = text_of(await desk.call("list_suspensions"))
+        for way in (how["command"], how["inboxUrl"]):
+            assert (text_of(asked).count(way), listed.count(way)) == (1, 1)
+
+
+async def test_the_text_says_why_a_call_failed_once_beside_the_output(tmp_path: Path) -> None:
+    @planwarden.tool(risk="read")
+    def order() -> None:
+        """Order."""
+        raise planwarden.ToolError("order 4711 is closed")
+
+    async with open_desk(tmp_path, "auto", order) as desk:
+        failed = await desk.call("execute_plan", plan=plan(tool_step("a", "order")))
+        before, _, steps = text_of(failed).partition("\nOutput:\n| ")
+        output, _, steps = steps.partition("\n")
+        assert [text.count("order 4711 is closed") for text in (before, output, steps)] == [1, 1, 0]
+        assert "Error: tool_error: " in before and "\n  order({}) failed" in steps
 
 
 @pytest.mark.parametrize("era", ERAS)
