@@ -223,6 +223,8 @@ def _make_runner(target: ToolFunction, tool_name: str) -> Callable[[dict[str, An
 
 def _read_signature(target: ToolFunction, tool_name: str) -> tuple[Parameters, str | None]:
     """Return the parameters that arguments fill, and the name of the one for the `CallContext`, if any."""
+    if inspect.isclass(target):
+        raise UsageError(f"tool {tool_name!r} is a class; mark a function")
     try:
         hints = get_type_hints(target, include_extras=True)
     except (NameError, SyntaxError, TypeError, AttributeError) as error:

@@ -420,6 +420,11 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_its_file_and_line(
     assert f"test_python_tools.py:{function.__code__.co_firstlineno}: " in refused.value.message
 
 
+def test_a_class_is_refused_as_a_tool() -> None:
+    with pytest.raises(UsageError, match="'Registry' is a class; mark a function"):
+        planwarden.tool(Registry)
+
+
 @pytest.mark.parametrize("parameters", [{"x": (object(), ...)}, {"x": (Registry, ...)}])
 def test_a_signature_without_a_json_schema_is_refused(parameters: Any) -> None:
     with pytest.raises(UsageError, match="its signature has no JSON schema"):
