@@ -20,6 +20,12 @@ from planwarden.tools.downstream.servers import ServerHealth
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
 
+_EFFECTS = {
+    "read": "effect read: after a crash it is called again",
+    "idempotent": "effect idempotent: after a crash it is called again, with the same key",
+    "effect": "has an effect: after a crash it is not called again unasked",
+}
+
 
 def add_tools(parser: CommandParser) -> None:
     parser.handle(handle_tools, uses_servers=True)
@@ -90,8 +96,9 @@ def draw_tools(terminal: Terminal, page: ToolPage) -> None:
 
 
 def draw_definition(terminal: Terminal, view: ToolView) -> None:
-    """Draw a tool's effect, description and arguments, and the schemas of its arguments and its result."""
-    terminal.say("", TerminalLine((one_line(view.name, 64), "bold"), (f"  effect {view.effect}", "dim")))
+    """Draw whom a tool asks, its effect, description and arguments, and the schemas of its arguments and its result."""
+    terminal.say("", TerminalLine((one_line(view.name, 64), "bold"), (f"  {view.asks}", "dim")))
+    terminal.line((_EFFECTS[view.effect], "dim"), indent=1)
     terminal.say(*(TerminalLine(escape_text(line), indent=1) for line in view.description.splitlines()))
     if fields := build_fields(view.input_schema):
         terminal.say(TerminalLine(("arguments", "bold")), *map(_build_argument_line, fields))

@@ -171,6 +171,8 @@ def test_tools_lists_the_catalogue_with_reasons_for_what_is_not_available(cli: C
 
 def test_the_name_of_a_tool_shows_all_that_a_call_of_it_takes(cli: Cli) -> None:
     shown = cli.main("tools", "erase").out
+    assert "erase  a person is asked before it runs, unless a rule" in shown
+    assert "has an effect: after a crash it is not called again unasked" in shown
     assert "ids  array, needed" in shown and 'note  string, optional, default "none"' in shown
     schema = json.loads(shown.partition("schema of its arguments")[2].partition("schema of its result")[0])
     assert schema == cli.main("tools", "erase", "--json").json["definition"]["inputSchema"]
