@@ -19,6 +19,7 @@ from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import GivenPlan, add_inputs, add_plan_arguments, choose_plan, read_given_inputs
+from planwarden.server.cli.output import replace_tools_by_commands
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
 from planwarden.server.cli.terminal.lines import join_names
 from planwarden.server.views.escaping import escape_text
@@ -114,7 +115,8 @@ def run_plan(
         else:
             execution = await service.execute_plan(plan.document, options_of_start)
         for warning in execution.warnings:
-            session.terminal.line((escape_text(warning), "warn"), mark="note")
+            text = replace_tools_by_commands(warning, session.home.program())
+            session.terminal.line((escape_text(text), "warn"), mark="note")
         return _report_start(session, earlier, execution, key)
 
     return session.run_to_end(start)

@@ -47,7 +47,8 @@ def test_an_open_question_is_printed_with_the_commands_that_can_answer_it(cli: C
     assert result.code == 3
     assert f"planwarden --home {cli.home} approve {question['suspensionId'][:8]}" in result.out
     again = cli.main("run", str(cli.home / "plan.json"))
-    assert f"execution '{question['executionId']}'" in again.out and "runs the same plan" in again.out
+    assert f"execution '{question['executionId'][:8]}' (thread '{question['threadId'][:8]}')" in again.out
+    assert "runs the same plan" in again.out
     critical = cli.main("run", cli.write("plan.json", {"todoList": [step("wipe", "wipe")]}))
     assert f"planwarden --home {cli.home} inbox\n" in critical.out and f"{cli.home} approve" not in critical.out
     assert critical.code == 3 and f"planwarden --home {cli.home} reject" in critical.out
