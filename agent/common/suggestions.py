@@ -135,10 +135,7 @@ def describe_unknown_keys(
             or find_right_key(wrong, valid_keys if absent is None else absent)
             or _find_place(find_right_key(wrong, chain.from_iterable(INNER_KEYS.values())) or "", valid_keys)
         )
-        hint = f" (write {right!r})" if right else ""
-        if not hint and "inputs" in valid_keys:
-            hint = f" (write {f'inputs.{wrong[:MAX_NAME_CHARS]}'!r} if it is an input of the plan)"
-        parts.append(f"{wrong[:MAX_NAME_CHARS]!r}{hint}")
+        parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
     return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(valid_keys)}" if valid_keys else "")
 
 

@@ -276,7 +276,7 @@ def _list_arguments(table: Table) -> None:
     table.call("execute_plan", dry_run, "has no key 'dryRun' (write 'options.rehearse')")
     table.options({"dry_run": True}, "'dry_run' (write 'rehearse')")
     month: Arguments = {"name": "monthly", "month": "2026-01"}
-    table.call("run_plan", month, "'month' (write 'inputs.month' if it is an input of the plan); it takes name, inputs")
+    table.call("run_plan", month, "has no key 'month'; it takes name, inputs")
     table.options({"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
     table.options({"rehearse": True, "review": "person"}, "options.review does not go with options.rehearse")
     table.options({"synthesize": "yes"}, "options.synthesize must be true or false")
