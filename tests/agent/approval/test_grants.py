@@ -117,7 +117,7 @@ async def test_a_run_whose_plan_or_arguments_were_changed_asks_from_then_on(tmp_
         )
     assert [kit.statuses(run)["last"] for run in (same, agreed)] == ["completed"] * 2
     assert [kit.statuses(run) for run in (edited, changed)] == [{"first": "completed", "last": "suspended"}] * 2
-    assert all("but not in a run whose plan or calls were changed" in found_in(run)[0] for run in (edited, changed))
+    assert all("none in a run whose plan or calls were changed" in found_in(run)[0] for run in (edited, changed))
 
 
 @kit.requirement("grants:step")

@@ -157,7 +157,7 @@ def test_what_a_call_covers_what_changed_and_when_it_ends_stand_before_the_agent
         {"properties": {"who": {"type": "object", "properties": {}}}},
         {"properties": {"who": {"type": "array", "items": {"type": "string"}}}},
         {"properties": {"decision": {"type": "string"}}},
-        {"properties": {"who": {"enum": ["a", "b"]}}},
+        {"properties": {"who": {"enum": ["a", 1]}}},
         {"properties": {"who\u200b": {"type": "string"}}},
         {"properties": {}, "required": ["who"]},
         {},
