@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.answers import Authority, Decision, can_decide, check_form, check_size, read_reply
+from planwarden.agent.approval.answers import Authority, Decision, can_decide, check_form, read_reply
 from planwarden.agent.approval.batch import check_chosen_rows
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
@@ -67,13 +67,12 @@ def rule_on_answer(
 
     Raises:
         UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
-            LimitExceeded: nothing changes.
+            LimitExceeded: nothing changes. The caller has bounded the answer with `check_size`.
         EarlierNeeded, ParsingNeeded: as `plans.read` raises them.
     """
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None or suspension.question.addressee == "clock":
         raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in this thread")
-    check_size(answer)
     question = suspension.question
     if not suspension.is_open:
         return _rule_on_repeated_answer(context, execution, suspension, answer)

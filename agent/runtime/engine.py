@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.answers import Authority, Decision, check_size
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.forecast import CallForecast, forecast_calls
 from planwarden.agent.approval.grants import GrantCache
@@ -331,9 +331,10 @@ class Engine:
         awaited for an answer that was recorded earlier. It must not raise, and after a crash it may never run.
 
         Raises:
-            UsageError: see `rule_on_answer`; nothing was changed.
+            UsageError: see `check_size` and `rule_on_answer`; nothing was changed.
             DuplicateEffect: the approval is recorded and nothing was called, because another call has the business key.
         """
+        check_size(answer)
         await self._adoption.look_for_owner(execution)
         ruling = Ruling()
 
