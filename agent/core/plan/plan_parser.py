@@ -143,7 +143,8 @@ def parse_plan(
     exempt = goal_and_inputs if author == "model" else None
     placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)], exempt)
     if author == "caller":
-        warnings.extend(_warn_of_placeholders(placeholders[:MAX_TOLD]))
+        # A caller may really want such a value: a test can run against example.org.
+        warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])
         placeholders = []
     # A misspelt binding stays a text or an object, so the type of the argument could look wrong as well.
     literal = [call for call in calls if call.step_id not in misspelt]
@@ -282,12 +283,6 @@ def _read_control(entry: StepInput) -> StepControl | None:
         retry = RetryPolicy(attempts=more.attempts, delay_s=more.delayS, factor=more.factor, max_delay_s=more.maxDelayS)
     when = tuple(Condition(value=condition.value, matches=condition.matches) for condition in entry.when)
     return StepControl(when=when, loop=loop, retry=retry) if when or loop or retry else None
-
-
-def _warn_of_placeholders(placeholders: Iterable[str]) -> list[str]:
-    """Return warnings only: a caller may really want such a value, because a test can run against example.org."""
-    warnings = [f"{placeholder}; it is used as it is" for placeholder in placeholders]
-    return [*warnings, "if these are not the real values, cancel_execution and send the plan again"] if warnings else []
 
 
 def _list_literal_loops(steps: Iterable[PlanStep]) -> list[WrittenCall]:

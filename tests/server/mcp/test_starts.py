@@ -20,12 +20,6 @@ async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(desk:
     assert "Warning: " in support.text_of(again) and first["executionId"] in support.text_of(again)
 
 
-async def test_a_plan_with_a_placeholder_warns_how_to_send_the_real_value(desk: support.Desk) -> None:
-    asked = await desk.ok("execute_plan", plan=plan(tool_step("a", "send", {"to": "<name>"})))
-    advice = "if these are not the real values, cancel_execution and send the plan again"
-    assert asked["warnings"] == ["step 'a', send: /to is the placeholder '<name>'; it is used as it is", advice]
-
-
 @requirement("ask_person:answer")
 async def test_a_form_of_the_host_answers_a_planless_question_in_one_call(tmp_path: Path, era: support.Era) -> None:
     person, form = support.approving(seat="7A"), {"type": "object", "properties": {"seat": {"type": "string"}}}
