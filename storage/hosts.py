@@ -32,7 +32,7 @@ class DeliveredResult(ExpiringRecord, frozen=True, kw_only=True):
     delivered_at: float
 
 
-class ReliedDefinition(Record, frozen=True, kw_only=True):
+class TrustedDefinition(Record, frozen=True, kw_only=True):
     """The definition of a gated tool that a person last approved, or that this home saw first."""
 
     columns = Columns("gate_definition", "tool")
@@ -89,13 +89,13 @@ class Deliveries(RecordStore[DeliveredResult]):
         await self.write(insert)
 
 
-class ReliedDefinitions(RecordStore[ReliedDefinition]):
+class TrustedDefinitions(RecordStore[TrustedDefinition]):
     """The definitions that people rely on, one for each tool of each server."""
 
     def __init__(self, store: object) -> None:
-        super().__init__(store, ReliedDefinition)
+        super().__init__(store, TrustedDefinition)
 
-    async def find_or_add(self, record: ReliedDefinition) -> ReliedDefinition:
+    async def find_or_add(self, record: TrustedDefinition) -> TrustedDefinition:
         """Return the stored definition of the tool; if there is none, store and return `record`."""
         stored = await self.find(record.tool)
         if stored is not None:
@@ -103,7 +103,7 @@ class ReliedDefinitions(RecordStore[ReliedDefinition]):
         await self.write(lambda transaction: transaction.insert(record))
         return await self.find(record.tool) or record
 
-    async def approve(self, record: ReliedDefinition) -> None:
+    async def approve(self, record: TrustedDefinition) -> None:
         """Store the definition that a person approved; it replaces the one that people relied on before."""
         await self.write(lambda transaction: transaction.put(record))
 

@@ -80,7 +80,7 @@ class KeyStore(RecordStore[SigningKey]):
     * A signature counts only if its principal owns the key, the key is not revoked, and the sign count has grown (or
       the authenticator does not count).
     * A principal's first key needs no other; each further one needs a signature by another key. Of two keys that race
-      to be the first, at most one is added. A revoked key cannot sign, and does not count when a first key is added.
+      to be the first, at most one is added. A revoked key cannot sign. Who has only revoked keys may add a first one.
     * A change of a key and its audit row are stored together or not at all. Keys are never deleted.
     """
 

@@ -19,7 +19,7 @@ from filelock import lock_descriptor, unlock_descriptor
 from planwarden.agent.common.errors import StoreError
 
 TRIES = 20
-"""The number of tries to lock an owner's file, a millisecond apart; if all fail, another store has locked it."""
+"""How often to try to lock an owner's file, a millisecond apart; after that, another store of this process has it."""
 _OWNER = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 

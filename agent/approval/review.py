@@ -1,6 +1,6 @@
 """The question whether a plan may start: what it shows, how a person edits the plan, and what an answer can cover.
 
-The digest of the question covers the whole plan in the log. An approval lets the plan start; a call that needs a person
+The question's digest includes the whole plan in the log. An approval lets the plan start; a call that needs a person
 still asks when its turn comes. The person can say that the same answer also covers the calls whose arguments are
 already known: exactly these calls, and never a critical one.
 """
@@ -117,9 +117,9 @@ def _describe(
         if tool_names := [call.tool_name for call in forecast if call.risk == risk]:
             yield f"Calls of {_name(tool_names)} are {risk}."
     if covers:
-        yield f"The answer can cover {len(covers)} of them now: their arguments are known, and none is critical."
+        yield f"The answer can cover {count_of(len(covers), 'call')} now: their arguments are known, none is critical."
     if bound := [call.step_id for call in forecast if call.takes_from]:
-        yield f"Only the run will know the arguments of {_name(bound)}; if they need a person, they ask then."
+        yield f"Only the run will know the arguments of {_name(bound)}; calls that need a person ask then."
     if model_steps := [step_id for step_id, state in execution.steps.items() if needs_model(state.step)]:
         yield f"A model writes the calls or the text of {_name(model_steps)}."
     if failing := [call.step_id for call in forecast if call.fault is not None]:
@@ -143,7 +143,7 @@ def revise_stale_review(
     if not is_of_policy(question, context.policy):
         reason = POLICY_CHANGED
     elif not is_same_json(now.covers, question.covers):
-        reason = "what the plan will ask changed after it was shown"
+        reason = "the calls that the answer can cover changed after the plan was shown"
     else:
         return None
     changed = replace(now, found=add_finding(now, f"{reason[:1].upper()}{reason[1:]}."))

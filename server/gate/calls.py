@@ -51,7 +51,7 @@ from planwarden.server.gate.tools import GatedTools
 from planwarden.server.guard.calls import build_single_call
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_age
-from planwarden.storage.hosts import Deliveries, ReliedDefinition, ReliedDefinitions
+from planwarden.storage.hosts import Deliveries, TrustedDefinition, TrustedDefinitions
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.tools.downstream.config import LoginLocation
 from planwarden.tools.downstream.gated_servers import THREAD_PREFIX, describe_address
@@ -97,8 +97,8 @@ class GatedCalls:
         self._deliveries = Deliveries(service.store)
         self._undelivered: dict[RequestId | None, str] = {}
         """By request id, the execution whose result answers the request and is being written to the host."""
-        self._relied = ReliedDefinitions(service.store)
-        self._relied_by_tool: dict[str, ReliedDefinition] = {}
+        self._relied = TrustedDefinitions(service.store)
+        self._relied_by_tool: dict[str, TrustedDefinition] = {}
         """By the key of a tool, the newest definition that people rely on and that this process has read or stored."""
         self._inboxes = RunningInboxes(service.store)
         self._questions: HostQuestions | None = None
@@ -230,9 +230,9 @@ class GatedCalls:
             responses=frames.read_members(params.get("inputResponses")),
         )
 
-    def _build_relied_definition(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
+    def _build_relied_definition(self, remote_name: str, definition: ToolDefinition) -> TrustedDefinition:
         key = digest([self._relay.config.slug, self._relay.config.fingerprint, remote_name], context="gated tool/v1")
-        return ReliedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
+        return TrustedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
 
     async def _run(self, call: HostCall, definition: ToolDefinition, pin: str, *, needs_person: bool) -> Answer:
         facts: JsonValue = [

@@ -19,7 +19,7 @@ from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.card import format_host
 from planwarden.server.views.escaping import ValueView, escape_rest, escape_text, shorten_text
 from planwarden.server.views.instants import format_age, to_utc
-from planwarden.server.views.svg import read_rules
+from planwarden.server.views.svg import read_style_sheet
 
 MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "notifying.js", "icon.svg")
@@ -73,7 +73,7 @@ def load_assets() -> Mapping[str, Asset]:
     for name in ASSETS:
         content = folder.joinpath(name).read_bytes()
         if name == "inbox.css":
-            content += read_rules().encode()
+            content += read_style_sheet().encode()
         version = hashlib.sha256(content).hexdigest()[:12]
         loaded[name] = Asset(content, MEDIA_TYPES[name.rpartition(".")[2]], version)
     return loaded

@@ -34,7 +34,7 @@ from planwarden.server.views.question_text import format_facts, is_whole
 from planwarden.server.views.status_text import build_outcome, build_title, describe_progress, describe_state
 from planwarden.server.views.status_words import WORDS, Mark
 from planwarden.server.views.suspension import Suspension
-from planwarden.server.views.svg import draw_svg, read_rules
+from planwarden.server.views.svg import draw_svg, read_style_sheet
 from planwarden.server.views.tools import PAGE_ITEMS
 
 URI = "ui://planwarden/suspension"
@@ -157,7 +157,7 @@ def build_page() -> str:
     """Return the view as one HTML document; its content security policy admits only its own script and style, by
     their hashes."""
     text = files("planwarden.server.mcp").joinpath("app.html").read_text(encoding="utf-8")
-    text = text.replace("%GRAPH%", read_rules())
+    text = text.replace("%GRAPH%", read_style_sheet())
     style, script = (re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL) for name in ("style", "script"))
     sources = f"script-src {_list_hashes(script)}; style-src {_list_hashes(style)}"
     policy = f"default-src 'none'; {sources}; form-action 'none'; base-uri 'none'"

@@ -171,7 +171,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         return self.answer_kind == "yes" and self.call is not None and is_own
 
     @property
-    def is_warned(self) -> bool:
+    def needs_warning(self) -> bool:
         """Whether the card needs a warning: something changed, or a finding says more than how the question works."""
         return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.findings))
 

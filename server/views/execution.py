@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, Usage
 from planwarden.agent.core.execution.synopsis import describe_edits, list_shown_steps
-from planwarden.agent.core.execution.thread_effects import count_older
+from planwarden.agent.core.execution.thread_effects import describe_older
 from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.prompt_results import join
 from planwarden.agent.core.prompts import find_final_text, summarize
@@ -49,7 +49,7 @@ from planwarden.server.views.tools import (
     list_items,
 )
 
-LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown", "rehearsed")
+LISTED_STATUSES = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown", "rehearsed")
 """Statuses of the calls that a step lists; a call that is only proposed or decided, or that runs, is not listed."""
 MAX_LOOP_CALLS = 50
 
@@ -308,7 +308,7 @@ def _describe_done(state: ExecutionState) -> str:
         sentences += f" Done in steps that did not fully complete: {name_some(calls, MAX_NAMED)}."
     if state.thread_effects:
         effects = state.thread_effects
-        more = f", and {count_older(effects, MAX_NAMED)}" if len(effects) > MAX_NAMED else ""
+        more = f", and {describe_older(effects, MAX_NAMED)}" if len(effects) > MAX_NAMED else ""
         sentences += f" Completed by earlier plans of this thread, do not repeat: see doneBefore{more}."
     return sentences
 
@@ -396,7 +396,7 @@ def _build_step(execution: ExecutionState, state: StepState) -> Step:
     result = state.result if is_completed else None
     if is_loop and isinstance(result, list):
         result = result[:PAGE_ITEMS]
-    calls = [call for call in state.list_known_calls() if call.status in LISTED_CALLS]
+    calls = [call for call in state.list_known_calls() if call.status in LISTED_STATUSES]
     return copy_fields(
         Step,
         step,

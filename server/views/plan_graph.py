@@ -1,9 +1,9 @@
 """What a drawing of a plan shows: a row for each step, and links between rows. Also writes it as text or Mermaid.
 
-Everything that a plan, a tool or a model wrote is escaped here, so a writer of SVG or Mermaid only adds the escapes of
-its language. In Mermaid (https://mermaid.js.org/syntax/flowchart.html), all but letters, digits and a few signs become
-character codes, so that no text can add a node, a link or a line. Steps that ask a person are hexagons there, and thick
-links carry values.
+All text of a plan, a tool or a model is made safe to display here; the writers of SVG and Mermaid still add the escapes
+of their languages. In Mermaid (https://mermaid.js.org/syntax/flowchart.html), all but letters, digits and a few signs
+become character codes, so that no text can add a node, a link or a line. Steps that ask a person are hexagons there,
+and thick links carry values.
 """
 
 import re
@@ -147,7 +147,7 @@ def _build_row(
 def _describe(step: PlanStep, state: StepState | None, *, will_run: bool) -> str:
     notes: list[str] = []
     if state is not None and state.items is not None:
-        notes.append(f"{_count_over(state)} of {len(state.items)} items")
+        notes.append(f"{_count_ended(state)} of {len(state.items)} items")
     elif step.loop is not None:
         notes.append("for each item")
     if state is not None and (shortfall := describe_shortfall(state)):
@@ -165,7 +165,7 @@ def _describe(step: PlanStep, state: StepState | None, *, will_run: bool) -> str
     return " · ".join(notes)
 
 
-def _count_over(state: StepState) -> int:
+def _count_ended(state: StepState) -> int:
     size = len(state.step.tool_calls) or 1
     settled = sum(call.status in ("succeeded", "failed", "rejected", "rehearsed") for call in state.calls)
     return settled // size
@@ -192,7 +192,7 @@ def write_outline(graph: PlanGraph) -> Iterator[str]:
         line = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)
         yield f"{SIGNS[row.mark].text} {number}. {row.step_id}: {line}"
     if graph.left_out:
-        yield f"and {graph.left_out} more steps"
+        yield f"and {count_of(graph.left_out, 'more step')}"
 
 
 def write_mermaid(graph: PlanGraph) -> str:
@@ -204,7 +204,7 @@ def write_mermaid(graph: PlanGraph) -> str:
         state = "" if row.mark == "none" else f":::{row.mark}"
         lines.append(f"  n{number}{label.join(shape)}{state}")
     if graph.left_out:
-        lines.append(f'  more["and {graph.left_out} more steps"]')
+        lines.append(f'  more["and {count_of(graph.left_out, "more step")}"]')
     lines += (f"  n{link.source} {'==>' if link.carries_value else '-->'} n{link.target}" for link in graph.links)
     return "\n".join(lines) + "\n"
 

@@ -25,7 +25,7 @@ def format_facts(card: Card, *, limit: int | None = VALUE_CHARS, is_form_shown: 
 
     Values are cut to `limit`, or not at all if it is None. If `is_form_shown`, the form is not repeated as a value.
     """
-    return [*_list_call_lines(card, limit, is_form_shown), *_list_conditions(card, limit)]
+    return [*_list_call_lines(card, limit, is_form_shown), *_list_other_facts(card, limit)]
 
 
 def format_call(call: CardCall, limit: int | None, note: str = "") -> Iterator[str]:
@@ -63,7 +63,7 @@ def _list_call_lines(card: Card, limit: int | None, is_form_shown: bool) -> Iter
     for call in covered:
         yield from format_call(call, limit)
     if card.released:
-        yield f"Approving it lets {count_of(len(card.released), 'call')} run there, as {card.asker} says:"
+        yield f"As {card.asker} says, approving it lets {count_of(len(card.released), 'call')} run there:"
     for call in card.released:
         yield f"  {call.tool.label}"
         yield from _format_arguments(call, "    ", limit)
@@ -71,7 +71,7 @@ def _list_call_lines(card: Card, limit: int | None, is_form_shown: bool) -> Iter
         yield f"The form says of itself: {format_value(card.form_titles, limit)}"
 
 
-def _list_conditions(card: Card, limit: int | None) -> Iterator[str]:
+def _list_other_facts(card: Card, limit: int | None) -> Iterator[str]:
     """Yield the other facts of the question: its risk, who approved, when it ends, and where it comes from."""
     question = card.question
     if question.risk is not None:

@@ -20,6 +20,7 @@ from unicodedata import east_asian_width
 
 import msgspec
 
+from planwarden.agent.common.errors import count_of
 from planwarden.server.views.plan_graph import GraphLink, GraphRow, PlanGraph, write_outline
 from planwarden.server.views.status_words import SIGNS
 
@@ -94,7 +95,7 @@ def _assign(bundles: Sequence[Sequence[GraphLink]]) -> tuple[Lane, ...]:
 
 
 @cache
-def read_rules(name: str = "graph.css") -> str:
+def read_style_sheet(name: str = "graph.css") -> str:
     """Return a style sheet, by default that of every graph. It sets no font or colours; `graph_alone.css` does."""
     return files("planwarden.server.views").joinpath(name).read_text(encoding="utf-8")
 
@@ -109,7 +110,7 @@ def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH
         f"<desc>{escape(chr(10).join(write_outline(graph)))}</desc>",
     ]
     if stands_alone:
-        parts.append(f"<style>\n{read_rules('graph_alone.css')}{read_rules()}</style>")
+        parts.append(f"<style>\n{read_style_sheet('graph_alone.css')}{read_style_sheet()}</style>")
         parts.append(f'<rect class="ground" width="{width}" height="{height}"/>')
     return "\n".join([*parts, *_draw(graph, lay_out(graph), width, range(len(graph.rows))), "</svg>"]) + "\n"
 
@@ -146,7 +147,7 @@ def _draw(graph: PlanGraph, layout: Layout, width: int, rows: range) -> Iterator
         yield from _draw_row(graph.rows[number], x, _middle(number), width)
     if graph.left_out and rows.stop == len(graph.rows):
         text_x, y = x + RADIUS + 12, _middle(len(graph.rows)) - ROW // 4
-        yield f'<text class="soft" x="{text_x}" y="{y}">and {graph.left_out} more steps</text>'
+        yield f'<text class="soft" x="{text_x}" y="{y}">and {count_of(graph.left_out, "more step")}</text>'
 
 
 def _middle(number: int) -> int:
@@ -155,14 +156,14 @@ def _middle(number: int) -> int:
 
 def _draw_straight(link: GraphLink, x: int) -> Iterator[str]:
     begin, end = _middle(link.source) + RADIUS, _middle(link.target) - RADIUS - 2
-    yield f'<path class="link{_weight(link.carries_value)}" d="M{x} {begin}V{end - 5}"/>'
+    yield f'<path class="link{_link_class(link.carries_value)}" d="M{x} {begin}V{end - 5}"/>'
     yield f'<path class="tip" d="M{x - 4.5} {end - 6}h9L{x} {end}z"/>'
 
 
 def _draw_lane(lane: Lane, x: int, rows: range) -> Iterator[str]:
-    """Yield the lines of a lane: each leaves a step below the middle and arrives above the middle, so none meet."""
+    """Yield the lines of a lane: each starts below its step's middle and ends above another's, so none meet."""
     line = x - RADIUS - LANE * (lane.column + 1)
-    weight, edge = _weight(lane.carries_value), x - RADIUS
+    weight, edge = _link_class(lane.carries_value), x - RADIUS
     first, last = _middle(lane.sources[0]) + 5, _middle(lane.targets[-1]) - 5
     yield f'<path class="link{weight}" d="M{line} {first + 5}V{last - 5}"/>'
     for source in filter(rows.__contains__, lane.sources):
@@ -174,7 +175,7 @@ def _draw_lane(lane: Lane, x: int, rows: range) -> Iterator[str]:
         yield f'<path class="tip" d="M{edge - 7} {y - 4.5}v9L{edge} {y}z"/>'
 
 
-def _weight(carries_value: bool) -> str:
+def _link_class(carries_value: bool) -> str:
     return " value" if carries_value else ""
 
 

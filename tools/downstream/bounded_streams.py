@@ -27,7 +27,7 @@ from pydantic import JsonValue, ValidationError
 
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.listing import MALFORMED
-from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, EventCounter, ValueCounter
+from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, EventValueCounter, ValueCounter
 
 CONNECT_TIMEOUT_S = 10.0
 WRITE_TIMEOUT_S = 30.0
@@ -58,7 +58,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
                     raise httpx2.StreamError(f"the answer is larger than {self._max_bytes} bytes")
                 if self._counter.feed(data):
                     # After any other error in a stream of events, the SDK may reconnect instead of failing the request.
-                    kind = httpx2.SSEError if isinstance(self._counter, EventCounter) else httpx2.StreamError
+                    kind = httpx2.SSEError if isinstance(self._counter, EventValueCounter) else httpx2.StreamError
                     raise kind(f"the answer has more than {MAX_VALUES} values")
                 yield data
 
@@ -91,7 +91,7 @@ def bound_answer(response: httpx2.Response, max_bytes: int | None) -> None:
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise httpx2.StreamError("the answer has a content encoding that was not accepted")
     is_compressed = encoding != "identity"
-    counter, limit = (EventCounter(), math.inf) if max_bytes is None else (ValueCounter(), max_bytes)
+    counter, limit = (EventValueCounter(), math.inf) if max_bytes is None else (ValueCounter(), max_bytes)
     response.stream = _BoundedStream(response, counter, limit, is_compressed=is_compressed)
     if is_compressed:
         del response.headers["content-encoding"]

@@ -40,7 +40,7 @@ class ValueCounter:
         return self.count > MAX_VALUES
 
 
-class EventCounter(ValueCounter):
+class EventValueCounter(ValueCounter):
     """Counts the values of each event of a stream of server-sent events. An empty line ends an event.
 
     A line ends with CR, LF or both (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream).
@@ -59,7 +59,7 @@ class EventCounter(ValueCounter):
                 if self._line_is_empty:
                     self.start()
                 self._line_is_empty = True
-                # No string of JSON goes on in the next line, and a quote in a comment begins no string.
+                # No JSON string spans two lines, and a quote in an SSE comment begins no string.
                 self._is_in_string = self._is_escaped = False
             self._line_is_empty &= not part
             if super().feed(part):

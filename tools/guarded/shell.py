@@ -30,7 +30,7 @@ RESERVED = frozenset(
 """Words that belong to the shell's own language (sh, bash or zsh) at the beginning of a command."""
 
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"
-# A backslash continues the line only after a blank that separates words; after `\ ` the shell joins two words.
+# A backslash may end a line only after a blank that separates words; after `\ `, the shell would join two words.
 _BLANK = r"(?>(?:[ \t](?:\\\n)?)+)"
 # In an encoding other than UTF-8, a backslash after a non-ASCII character may be the second half of that character.
 _WORD = (
@@ -76,11 +76,11 @@ _READS_SETTING = re.compile("--get(?:-all|-regexp|-urlmatch)?|--list|-l|get|list
 _VARIABLE_THAT_RUNS = re.compile(
     rf"(?s)(?!\w*(?:EDITOR|PAGER){_DOES_NOTHING}\Z)GIT_(?:(?:CONFIG|EXTERNAL|SSH|PROXY|ASKPASS)\w*|\w*EDITOR|PAGER)=.*"
 )
-_LINE_OF_GIT = re.compile(
+_OPTION_THAT_RUNS = re.compile(
     r"(?s)-[a-z]*x(?P<glued>.*)|--(?:ex\w*|up\w*(?:-p\w*)?|rece\w*(?:-p\w*)?|\w+-filter)(?:=(?P<value>.*))?"
 )
 """Options with which some commands of git run a command line."""
-_RUNNING = frozenset(
+_SUBCOMMANDS_THAT_RUN = frozenset(
     ("rebase", "filter-branch", "difftool", "clone", "fetch", "pull", "push", "ls-remote", "archive", "send-pack")
 )
 EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -226,9 +226,9 @@ class InnerCommands:
         elif program is None or program.then in ("nothing", "module"):
             pass
         elif program.then == "git":
-            rest = self._pass_options(program, words[1:], depth)
+            rest = self._skip_options(program, words[1:], depth)
             self._add((name, *rest))
-            settings = words[1 : None if _sets(rest) else len(words) - len(rest)]
+            settings = words[1 : None if _may_set(rest) else len(words) - len(rest)]
             self.is_whole &= not any(map(_SETTING_THAT_RUNS.fullmatch, settings))
             self._read_git(rest, depth + 1)
         elif program.then == "guess":
@@ -268,17 +268,17 @@ class InnerCommands:
             if rest:
                 self._read(rest, depth)
                 self._read_line(" ".join(rest), depth)
-        elif command in _RUNNING:
+        elif command in _SUBCOMMANDS_THAT_RUN:
             for word, after in pairwise((*words, "")):
                 word = re.sub("^-u", "-x", word) if command == "clone" else word
-                if option := _LINE_OF_GIT.fullmatch(word):
+                if option := _OPTION_THAT_RUNS.fullmatch(word):
                     self._read_line(option["glued"] or option["value"] or after, depth)
 
     def _unwrap(self, name: str, wrapper: Program, words: Sequence[str], depth: int) -> None:
         if name == "command" and re.match("-p?[vV]", "".join(words[:1])):
             # With this option, `command` only says what would run.
             return
-        rest = self._pass_options(wrapper, words, depth)
+        rest = self._skip_options(wrapper, words, depth)
         # Without a command, `env` shows variables. Most other wrappers then read commands from their input, or fail.
         self.is_whole &= wrapper.is_closed and (bool(rest) or name == "env")
         match wrapper.then:
@@ -296,7 +296,7 @@ class InnerCommands:
                 for count in range(min(wrapper.operands, len(rest)) + 1):
                     self._read(rest[count:], depth)
 
-    def _pass_options(self, program: Program, words: Sequence[str], depth: int) -> Sequence[str]:
+    def _skip_options(self, program: Program, words: Sequence[str], depth: int) -> Sequence[str]:
         """Return the words behind the program's options, and read the command lines that are values of options."""
         # Wrappers that take a command line as the value of an option accept that option even after their operands.
         options, operands, rest = read_options(program, words, program.operands if "!" in program.options else 0)
@@ -313,7 +313,7 @@ class InnerCommands:
         return (*operands, *rest)
 
 
-def _sets(words: Sequence[str]) -> bool:
+def _may_set(words: Sequence[str]) -> bool:
     """Return whether a command of git may change a setting, or takes one as an option."""
     words = (*words[:1], *(word for word in words[1:] if word not in _SCOPES))
     is_read = len(words) == 2 or _READS_SETTING.fullmatch("".join(words[1:2])) is not None

@@ -1,7 +1,7 @@
 """Conditions: which schemas `when` takes, why a value does not match one, and why no value of a known shape can.
 
 Conditions fail closed: a keyword implies the type that it applies to, and the keys of `properties` must exist. JSON
-Schema would accept a value that breaks these rules. Here, such a value does not match, not even inside a `not`.
+Schema would accept a value that breaks these rules. Here, it matches neither the schema nor the schema's `not`.
 `_build_strict_schema` writes these rules as JSON Schema, so that the library judges even long lists quickly.
 """
 
@@ -290,7 +290,7 @@ class Matcher:
 
 
 def _choose(verdicts: list[Verdict]) -> Verdict:
-    """Return one verdict if at least one has to match: a match, else a verdict of None, else the first."""
+    """Return one verdict where one match is enough: a match, else a verdict of None, else the first."""
     ordered = (verdict for outcome in (True, None) for verdict in verdicts if verdict[0] is outcome)
     return next(ordered, verdicts[0])
 

@@ -127,7 +127,7 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
     has_conditions = bool(state.step.when)
     for dependency in lacking:
-        # If the dependency was only rehearsed, a real run might have its result: judge the step's own conditions first.
+        # A real run might have the result of a rehearsed dependency: judge the step's own conditions first.
         is_judged_first = has_conditions and is_unknown_in_rehearsal(execution, dependency)
         if dependency.status in STEP_TERMINAL and not is_judged_first:
             return ev.StepSkipped(step_id=step_id, because=dependency.step.step_id)

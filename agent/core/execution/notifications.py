@@ -6,7 +6,7 @@ happen. A notification has ids, names and facts such as the risk, but no argumen
 By the operator's schedule, an alarm reminds a person of an open question, or escalates the question. The times of the
 alarms are stored with the question, so that all processes see the same ones even after a change of policy. An alarm
 fires once, as an event, while the suspension is open and not expired. If no process ran for a while, one event covers
-all alarms that are due: that of an escalation if there is one, else that of the newest alarm.
+all due alarms: it reports the escalation, if any, else the newest alarm.
 """
 
 from collections.abc import Iterator, Sequence

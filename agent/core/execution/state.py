@@ -36,7 +36,7 @@ CallStatus = Literal[
 
 _STAYS_OPEN: tuple[type[ev.Event], ...] = (ev.SuspensionRevised, ev.SuspensionEndorsed, ev.SuspensionReminded)
 """Events after which a question stays open."""
-_ANSWERED: tuple[type[ev.Event], ...] = (ev.SuspensionDecided, ev.SuspensionTimedOut, ev.SuspensionWithdrawn)
+_CLOSES: tuple[type[ev.Event], ...] = (ev.SuspensionDecided, ev.SuspensionTimedOut, ev.SuspensionWithdrawn)
 _ABOUT_CALLS: tuple[type[ev.Event], ...] = (
     ev.ToolCallIntended,
     ev.ToolReturned,
@@ -62,7 +62,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     },
     "planned": {ev.ExecutionStarted: "running", ev.CancelRequested: "running"},
     "suspended": {
-        **{event: "running" for event in (*_ANSWERED, ev.CancelRequested)},
+        **{event: "running" for event in (*_CLOSES, ev.CancelRequested)},
         **{event: "suspended" for event in (*_STAYS_OPEN, ev.PlanRevised, ev.CallReportedLate)},
     },
     "completed": {},
@@ -79,7 +79,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
         **{event: "in_progress" for event in (*_ABOUT_CALLS, ev.CallRehearsed)},
         **{event: "in_progress" for event in (ev.LoopBegan, ev.ModelReplied, ev.ModelFailed, ev.ValidationFailed)},
         # A loop can have several questions open; the answer to one of them leaves the others open.
-        **{event: "in_progress" for event in (*_ANSWERED, *_STAYS_OPEN)},
+        **{event: "in_progress" for event in (*_CLOSES, *_STAYS_OPEN)},
         ev.Suspended: "suspended",
         ev.StepCompleted: "completed",
         ev.StepFailed: "failed",
@@ -87,7 +87,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
         ev.StepRehearsed: "rehearsed",
     },
     "suspended": {
-        **{event: "in_progress" for event in _ANSWERED},
+        **{event: "in_progress" for event in _CLOSES},
         # Some calls of a loop run while others wait for an answer or for their next attempt.
         **{event: "suspended" for event in (*_STAYS_OPEN, *_ABOUT_CALLS, ev.Suspended)},
     },
@@ -117,7 +117,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.Suspended: "suspended",
         ev.CallRehearsed: "rehearsed",
     },
-    "suspended": {**{event: "suspended" for event in _STAYS_OPEN}, **{event: "decided" for event in _ANSWERED}},
+    "suspended": {**{event: "suspended" for event in _STAYS_OPEN}, **{event: "decided" for event in _CLOSES}},
     "decided": {
         ev.ToolCallIntended: "running",
         ev.ToolReturned: "succeeded",
@@ -203,7 +203,7 @@ class ModelOutage(FrozenStruct):
     message: str
     """Why the last attempt failed."""
     asked_s: float | None = None
-    """The `asked_s` of the last `ModelFailed`."""
+    """The seconds that the provider asked to wait after the last failure."""
     suspension_id: str | None = None
     """The suspension of the wait after the last failure; None before that wait begins."""
 
@@ -245,10 +245,10 @@ class StepState(FrozenStruct):
     taken_from: str | None = None
     """If the step was taken over as completed: the earlier execution whose log proves it; None otherwise."""
     waits_for: tuple[str, ...] = ()
-    """Unfinished steps that come before a step which was taken over and on which this step depends. Such a step may be
-    a confirmation that is asked again, and everything after it must wait."""
+    """Unfinished steps before a taken-over step on which this step depends. An unfinished step may be a confirmation
+    that is asked again, and everything after it must wait."""
     reuse: ev.TakenStep | None = None
-    """What a loop that has not begun will take over for its items from the earlier execution."""
+    """What a loop, once it begins, will reuse for its items from the earlier execution."""
 
     def list_item_calls(self, index: int) -> tuple[Call, ...]:
         """Return the calls of one item, in order."""
@@ -287,7 +287,7 @@ class StepState(FrozenStruct):
         return self.items[index], index
 
     def list_open_calls(self) -> Iterator[Call]:
-        """Yield at least each call that runs or waits for an answer; skip the items of a loop that have not begun."""
+        """Yield every running or waiting call, and perhaps others; skip a loop's items that have not begun."""
         if self.items is None:
             yield from self.calls
         for index in range(self.finished_items, len(self.items or ())):

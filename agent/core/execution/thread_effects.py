@@ -1,4 +1,4 @@
-"""The effects of a thread: calls that changed something, or may have. A question about the same call tells of them.
+"""The effects of a thread: calls that changed something, or may have. A question about a repeat mentions them.
 
 Every execution of a thread begins with the newest effects of all earlier executions, so that these are not forgotten
 after a retry, a cancelled plan or a new plan. Two calls are the same if their tool and arguments are the same.
@@ -97,24 +97,24 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
 
 
 def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
-    """Yield, for each call that an approval lets run, the words for it in a sentence, its tool, and its arguments."""
+    """Yield, for each call that an approval lets run, its phrase in a sentence, its tool, and its arguments."""
     if question.traits.releases == "call":
         yield "", question.tool_name or "", question.arguments
     for index, row in enumerate(question.covers):
-        name = f" as row {index + 1}" if question.rows else f" as that of {row.tool_name} in step {row.step_id!r}"
+        name = f" as row {index + 1}" if question.rows else f" of {row.tool_name} as in step {row.step_id!r}"
         yield name, row.tool_name, row.arguments
 
 
 def format_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
     """Return a line of a prompt for each of the last `limit` effects, and a line about how many came before them."""
     lines = [f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in effects[-limit:]]
-    return "\n".join([*lines, *([f"and {count_older(effects, limit)}"] if len(effects) > limit else [])])
+    return "\n".join([*lines, *([f"and {describe_older(effects, limit)}"] if len(effects) > limit else [])])
 
 
-def count_older(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
+def describe_older(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
     """Return how many effects came before the last `limit`, as the end of a sentence."""
     capped = f"; at most {MAX_EFFECTS} are remembered" if len(effects) >= MAX_EFFECTS else ""
-    return f"{len(effects) - limit} more before these (a question about the same call tells of it){capped}"
+    return f"{len(effects) - limit} more before these (a question about a repeat says so){capped}"
 
 
 def describe_effect(effect: ev.ThreadEffect) -> str:

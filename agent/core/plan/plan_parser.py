@@ -50,8 +50,8 @@ from planwarden.agent.core.plan.checks.tools import (
     check_tools,
     describe_absent,
     find_argument_faults,
-    find_open_confirmations,
-    find_unkept_promises,
+    find_blind_confirmations,
+    find_missing_promises,
     list_placeholders,
 )
 from planwarden.agent.core.plan.inputs import find_inputs_faults
@@ -152,7 +152,7 @@ def parse_plan(
         raise _build_error([*problems, *placeholders, *find_argument_faults(literal, tools)])
     check_tools(steps, literal, tools, unavailable or {}, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
-    for find_warnings in (find_open_confirmations, find_unkept_promises):
+    for find_warnings in (find_blind_confirmations, find_missing_promises):
         warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)
 

@@ -284,7 +284,7 @@ async def test_rows_and_covered_calls_that_ran_before_are_named_and_the_calls_of
         assert (before.tool_name, before.arguments, before.step_id) == ("erase", '{"ids":[1]}', "wipe")
         asked = await w.execute_plan(plan(kit.confirm("ask", confirms=["wipe"]), erase(1)), thread_id=failed.thread_id)
         [told] = repeats(asked)
-    assert told.startswith("The same call as that of erase in step 'wipe' ran in this thread")
+    assert told.startswith("The same call of erase as in step 'wipe' ran in this thread")
 
 
 @kit.requirement("thread:effects")
@@ -316,12 +316,9 @@ async def test_the_first_of_many_effects_is_still_told_and_lists_say_how_many_mo
             cancelled = await w.cancel_execution(done.thread_id)
         asked = await w.run_goal("wipe the rest", thread_id=done.thread_id)
     assert len(cancelled.done_before) == 20 and cancelled.done_before[-1].arguments == '{"ids":[149]}'
-    assert (
-        "see doneBefore, and 130 more before these (a question about the same call tells of it)"
-        in cancelled.next_action
-    )
+    assert "see doneBefore, and 130 more before these (a question about a repeat says so)" in cancelled.next_action
     prompt = asked.suspensions[0].prompt
-    assert prompt is not None and "\nand 130 more before these (a question about the same call tells of it)" in prompt
+    assert prompt is not None and "\nand 130 more before these (a question about a repeat says so)" in prompt
 
 
 @kit.requirement("thread:effects")

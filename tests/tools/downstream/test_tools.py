@@ -27,7 +27,7 @@ from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
 from planwarden.tools.downstream.gated_servers import MAX_FILES, build_gated_config, choose_name, save_gated_server
 from planwarden.tools.downstream.listing import MAX_DEFINITION_BYTES, DownstreamTool, build_tools, one_line
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
-from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter
+from planwarden.tools.downstream.value_counter import MAX_VALUES, EventValueCounter, ValueCounter
 from tests.requirements import requirement
 from tests.tools.downstream.support import build_entry
 
@@ -374,7 +374,7 @@ def test_events_are_counted_apart_and_line_ends_hide_no_values(cut: int, monkeyp
     monkeypatch.setattr(value_counter, "MAX_VALUES", 5)
 
     def is_refused(text: bytes) -> bool:
-        counter = EventCounter()
+        counter = EventValueCounter()
         return any(counter.feed(text[start : start + cut]) for start in range(0, len(text), cut))
 
     assert not is_refused(b"data: [1,2,3]\r\n\r\ndata: [1,2,3]\n\n" * 5)
@@ -383,7 +383,7 @@ def test_events_are_counted_apart_and_line_ends_hide_no_values(cut: int, monkeyp
     for line_end in (b"\n", b"\r", b"\r\n"):
         assert is_refused(b': a quote "' + line_end + b"data: [1,2,3,4,5,6]" + line_end * 2)
         assert is_refused(b"data: [1,2,3," + line_end + b"data: 4,5,6]" + line_end * 2)
-    counter = EventCounter()
+    counter = EventValueCounter()
     # A piece of a compressed stream may be empty.
     assert [counter.feed(piece) for piece in (b"data: [1,2,3,\r", b"", b"\ndata: 4,5,6]")] == [False, False, True]
 

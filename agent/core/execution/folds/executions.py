@@ -1,4 +1,4 @@
-"""What events about the execution itself change: its start, its end, what stops it, and what models reply in it."""
+"""What an execution's own events change: those of its start, its end, its stops and its models' replies."""
 
 from msgspec.structs import replace
 

@@ -59,7 +59,7 @@ _INTENTION = r"(?i)\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+
 """Phrases such as `to send` in `Decide whether to send it`: the step only thinks about doing so."""
 _TOOL_NAME = rf"[a-z0-9][\w./-]{{0,{MAX_NAME_CHARS}}}"
 _TOOL = rf"(?i)(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=({_TOOL_NAME}))"
-_NAME = r"[_./-]|[a-z][A-Z]"
+_NAME_MARK = r"[_./-]|[a-z][A-Z]"
 """What the name of a tool must contain, to be told apart from a common word."""
 MAX_WARNINGS = 10
 
@@ -165,7 +165,7 @@ def check_tools(
         )
 
 
-def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
+def find_missing_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
     """Yield a warning for each step without tools whose description asks for a change or for a call of a tool."""
     for step in steps:
         if step.required_tools or step.tool_calls:
@@ -177,12 +177,12 @@ def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFact
             yield f"step {step.step_id!r} speaks of {doing}, but promises no tool; nothing will be {past}"
             continue
         names = (match[1].rstrip(".") for match in re.finditer(_TOOL, description))
-        tool = next((name for name in names if name in tools and re.search(_NAME, name)), None)
+        tool = next((name for name in names if name in tools and re.search(_NAME_MARK, name)), None)
         if tool is not None:
             yield f"step {step.step_id!r} speaks of {tool}, but promises no tool; it will not be called"
 
 
-def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
+def find_blind_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
     """Yield a warning for each confirmed step whose calls may ask a person but are not known when it is confirmed."""
     by_id = {step.step_id: step for step in steps}
     for step in steps:
@@ -200,7 +200,7 @@ def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolF
 def _advise_to_ask_once(
     by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str], asking: set[str]
 ) -> str | None:
-    """Return how to ask once about the covered step's calls of tools in `asking`; None if the confirmation does so."""
+    """Return how to ask once about the covered calls of the `asking` tools; None if the confirmation does so."""
     calls = tuple(call for call in covered.tool_calls if call.tool_name in asking)
     references = [binding.reference for binding in replace(covered, tool_calls=calls).list_bindings()]
     late = [
