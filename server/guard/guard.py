@@ -200,6 +200,11 @@ def _explain_end(execution: ExecutionState) -> str:
     return reason or f"planwarden's execution {execution.execution_id} ended as {execution.status}"
 
 
+def build_guard(settings: Settings, service: Service) -> HostGuard:
+    """Return the guard of a server. A question of the guard makes the server open the inbox."""
+    return HostGuard(service, settings, service.open_inbox)
+
+
 @asynccontextmanager
 async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
     """Yield a guard for one command, with an engine that has only the tools of hosts. `inbox` is its address, if known.
@@ -282,7 +287,7 @@ async def _answer(settings: Settings, service: Service, settings_digest: str, he
     fields = cast("dict[str, object]", request) if isinstance(request, dict) else {}
     if fields.get("settings") != settings_digest:
         return DECLINED
-    host, guard = str(fields.get("host")), HostGuard(service, settings, service.open_inbox)
+    host, guard = str(fields.get("host")), build_guard(settings, service)
     if read_event_name(event) in DONE_EVENTS:
         keeper = DoneKeeper(service.store, settings, lambda call: guard.decide(call, LOCAL))
         return msgspec.json.encode(await keeper.answer(host, event))

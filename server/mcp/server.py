@@ -60,7 +60,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.common.suggestions import describe_unknown_keys, did_you_mean
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
-from planwarden.server.guard.guard import HostGuard, answer_guard_call
+from planwarden.server.guard.guard import answer_guard_call, build_guard
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.frames import StandardInput, drop_malformed_trace_context
@@ -338,8 +338,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         """Return the answer to a host's hook."""
         assert context is not None
         service = await _find_lazy_service(context).service()
-        guard = HostGuard(service, settings, service.open_inbox)
-        meta = dict[str, Any](context.request_context.meta or {})
+        guard, meta = build_guard(settings, service), dict[str, Any](context.request_context.meta or {})
         answer = await answer_guard_call(guard, arguments, self.identify().principal, meta)
         return CallToolResult(content=[TextContent(type="text", text=answer)])
 

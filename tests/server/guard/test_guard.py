@@ -20,7 +20,7 @@ from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.api.tools import search_tools
 from planwarden.server.guard.calls import GuardedCall, Verdict, read_event
-from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard
+from planwarden.server.guard.guard import MAX_OPEN_OF_SESSION, HostGuard, build_guard
 from planwarden.server.mcp.tools.listing import TOOLS
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.suspension import Suspension
@@ -80,7 +80,7 @@ async def guarded(home: Path, *, store: Store | None = None, toml: str = "") -> 
         (home / "planwarden.toml").write_text(toml, encoding="utf-8")
     settings = load_settings(home=home, environment={"HOME": str(home.parent)})
     async with planwarden.Warden(settings=settings, store=store or MemoryStore()) as warden:
-        yield Guarded(HostGuard(warden.service, settings, warden.service.open_inbox), warden.service, str(folder))
+        yield Guarded(build_guard(settings, warden.service), warden.service, str(folder))
 
 
 @pytest.fixture
