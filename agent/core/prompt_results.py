@@ -11,7 +11,7 @@ MAX_RESULT_CHARS = 2_000
 MAX_DATA_CHARS = 12_000
 MAX_BESIDE_CHARS = 1_000
 MAX_ARGUMENT_CHARS = 300
-PART = "Shown in part; say so if the rest matters."
+SHOWN_IN_PART = "Shown in part; say so if the rest matters."
 MAX_NAMED_CALLS = 5
 """The most calls of one step whose arguments are shown above its result."""
 
@@ -23,14 +23,14 @@ def render_results(execution: ExecutionState, state: StepState | None) -> str:
     the calls that gave them. Beyond about `MAX_DATA_CHARS` characters in all, the earliest are left out.
     """
     step_ids = list(execution.steps)
-    in_call = state is not None and state.step.step_type == "tool"
+    makes_calls = state is not None and state.step.step_type == "tool"
     if state is not None:
         before = find_steps_before((other.step for other in execution.steps.values()), state.step.step_id)
         step_ids = [step_id for step_id in step_ids if step_id in before]
     blocks: list[str] = []
     remaining = MAX_DATA_CHARS
     for step_id in reversed(step_ids):
-        text = _write_result(execution.steps[step_id], min(MAX_RESULT_CHARS, remaining), in_call=in_call)
+        text = _write_result(execution.steps[step_id], min(MAX_RESULT_CHARS, remaining), makes_calls=makes_calls)
         if text is None:
             continue
         remaining -= len(text)
@@ -41,10 +41,10 @@ def render_results(execution: ExecutionState, state: StepState | None) -> str:
     return join(*blocks[::-1])
 
 
-def _write_result(state: StepState, limit: int, *, in_call: bool) -> str | None:
+def _write_result(state: StepState, limit: int, *, makes_calls: bool) -> str | None:
     """Return the step's calls and its result, the result cut to about `limit` characters; None without a result.
 
-    `in_call` says whether the reader of the prompt makes calls, whose arguments can refer to the whole result.
+    `makes_calls` says whether the reader of the prompt makes calls, whose arguments can refer to the whole result.
     """
     calls = [call for call in state.calls if call.status == "succeeded"]
     value = state.result
@@ -53,7 +53,7 @@ def _write_result(state: StepState, limit: int, *, in_call: bool) -> str | None:
     calls_text = ", ".join(f"{call.tool_name}({_write_arguments(call)})" for call in calls[:MAX_NAMED_CALLS])
     more = f" and {len(calls) - MAX_NAMED_CALLS} more calls" if len(calls) > MAX_NAMED_CALLS else ""
     calls_text = f"{calls_text}{more} returned\n" if calls else ""
-    reference = _write_reference(state) if in_call else PART
+    reference = _write_reference(state) if makes_calls else SHOWN_IN_PART
     if all(call.artifact is None for call in calls):
         whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         part = cut(whole, limit)

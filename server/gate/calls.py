@@ -97,8 +97,8 @@ class GatedCalls:
         self._deliveries = Deliveries(service.store)
         self._undelivered: dict[RequestId | None, str] = {}
         """By request id, the execution whose result answers the request and is being written to the host."""
-        self._relied = TrustedDefinitions(service.store)
-        self._relied_by_tool: dict[str, TrustedDefinition] = {}
+        self._trusted = TrustedDefinitions(service.store)
+        self._trusted_by_tool: dict[str, TrustedDefinition] = {}
         """By the key of a tool, the newest definition that people rely on and that this process has read or stored."""
         self._inboxes = RunningInboxes(service.store)
         self._questions: HostQuestions | None = None
@@ -135,18 +135,18 @@ class GatedCalls:
         if _has_twins(call.arguments, properties if isinstance(properties, dict) else ()):
             return build_text("Not run, because an argument's name differs only in case from another or the schema's")
         requirement = await judge_with_paths(partial(self._settings.policy.requirement, definition, call.arguments))
-        current = self._build_relied_definition(call.name, definition)
-        relied = self._relied_by_tool.get(current.tool)
-        if relied is None:
-            relied = self._relied_by_tool[current.tool] = await self._relied.find_or_add(current)
-        has_changed = relied.origin != definition.origin
+        current = self._build_trusted_definition(call.name, definition)
+        trusted = self._trusted_by_tool.get(current.tool)
+        if trusted is None:
+            trusted = self._trusted_by_tool[current.tool] = await self._trusted.find_or_add(current)
+        has_changed = trusted.origin != definition.origin
         if _only_reads(definition, requirement) and not has_changed:
             return None
         needs_person = has_changed or (
             requirement.needs is not None
             and not self._service.grants.covers(definition, call.arguments, requirement, self._principal)
         )
-        pin = relied.digest if has_changed else definition.digest
+        pin = trusted.digest if has_changed else definition.digest
         try:
             if is_larger(call.arguments, MAX_ARGUMENT_BYTES) or is_larger(call.meta, MAX_ARGUMENT_BYTES):
                 raise InvalidArguments(f"the arguments, or _meta, are larger than {MAX_ARGUMENT_BYTES} bytes")
@@ -230,7 +230,7 @@ class GatedCalls:
             responses=frames.read_members(params.get("inputResponses")),
         )
 
-    def _build_relied_definition(self, remote_name: str, definition: ToolDefinition) -> TrustedDefinition:
+    def _build_trusted_definition(self, remote_name: str, definition: ToolDefinition) -> TrustedDefinition:
         key = digest([self._relay.config.slug, self._relay.config.fingerprint, remote_name], context="gated tool/v1")
         return TrustedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
 
@@ -511,10 +511,10 @@ class GatedCalls:
         definition = self._service.tools.get(own_call.tool_name)
         tool = self.tools.find_by_name(own_call.tool_name)
         if definition is not None and tool is not None and definition.digest == suspension.question.definition_digest:
-            record = self._build_relied_definition(tool.remote_name, definition)
-            if record != self._relied_by_tool.get(record.tool):
-                self._relied_by_tool[record.tool] = record
-                await self._relied.approve(record)
+            record = self._build_trusted_definition(tool.remote_name, definition)
+            if record != self._trusted_by_tool.get(record.tool):
+                self._trusted_by_tool[record.tool] = record
+                await self._trusted.approve(record)
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:

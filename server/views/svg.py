@@ -163,15 +163,15 @@ def _draw_straight(link: GraphLink, x: int) -> Iterator[str]:
 def _draw_lane(lane: Lane, x: int, rows: range) -> Iterator[str]:
     """Yield the lines of a lane: each starts below its step's middle and ends above another's, so none meet."""
     line = x - RADIUS - LANE * (lane.column + 1)
-    weight, edge = _link_class(lane.carries_value), x - RADIUS
+    link_class, edge = _link_class(lane.carries_value), x - RADIUS
     first, last = _middle(lane.sources[0]) + 5, _middle(lane.targets[-1]) - 5
-    yield f'<path class="link{weight}" d="M{line} {first + 5}V{last - 5}"/>'
+    yield f'<path class="link{link_class}" d="M{line} {first + 5}V{last - 5}"/>'
     for source in filter(rows.__contains__, lane.sources):
         y = _middle(source) + 5
-        yield f'<path class="link{weight}" d="M{edge} {y}H{line + 5}q-5 0 -5 5"/>'
+        yield f'<path class="link{link_class}" d="M{edge} {y}H{line + 5}q-5 0 -5 5"/>'
     for target in filter(rows.__contains__, lane.targets):
         y = _middle(target) - 5
-        yield f'<path class="link{weight}" d="M{line} {y - 5}q0 5 5 5H{edge - 5}"/>'
+        yield f'<path class="link{link_class}" d="M{line} {y - 5}q0 5 5 5H{edge - 5}"/>'
         yield f'<path class="tip" d="M{edge - 7} {y - 4.5}v9L{edge} {y}z"/>'
 
 

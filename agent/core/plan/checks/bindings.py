@@ -49,7 +49,7 @@ _EXPRESSION = re.compile(
 _BARE = re.compile(r"(steps?\.[\w-]+\.(?:results?|outputs?)\b\S*|[\w-]+\.[\w.-]+\[\d+\][\w.\[\]]*)")
 """An unmarked expression such as `find.rows[0].id`. It counts only in a model's plan: a caller may mean the text."""
 _PREFIX = re.compile(r"[#/$@.\s]*(?:(?:steps?|results?|outputs?|tasks?|nodes?)[./\[]+['\"]?)?")
-_ADVICE = "the value itself, or let a reasoning step compare the two"
+_INSTEAD = "the value itself, or let a reasoning step compare the two"
 _RESULTS = ("result", "results", "output", "outputs")
 """Names that other languages have for a step's result; a binding leaves them out."""
 
@@ -105,7 +105,7 @@ def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep], author: Author)
         names = ids | list_own_names(plan, step)
         pairs = [*islice(_find_foreign_values(values, names, expressions), MAX_TOLD)]
         compared = [part for condition in step.when for part in list_compared(condition.matches)]
-        pairs += ((text, _ADVICE) for text, _ in islice(_find_foreign_values(compared, names, expressions), MAX_TOLD))
+        pairs += ((text, _INSTEAD) for text, _ in islice(_find_foreign_values(compared, names, expressions), MAX_TOLD))
         if sentences := dict.fromkeys(f"{text} takes nothing; write {right}" for text, right in pairs):
             faults[step.step_id] = f"step {step.step_id!r}: {', and '.join(sentences)}"
     return faults

@@ -55,8 +55,6 @@ _IN_CALL = ("tool", "toolName", "action", "function")
 """Keys under which models write the tool of a step's only call."""
 _COMPARING = ("const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 """Keywords of a condition that compare with one value."""
-_COMPARED = ((int, float), (str, int, float))
-"""The types of a limit and of a `const`."""
 _READ_KEYS = ("dependencies", "toolCalls", "when", "forEach", "retry")
 """Keys whose value is checked even under a wrong key."""
 _USE = "use"
@@ -239,7 +237,9 @@ def _read_right_form(
         rights = ((find_right_key(key, _COMPARING), node[key]) for key in unknown)
         # A limit must be a number, and a binding cannot be compared with.
         compared: dict[str, JsonValue] = {
-            right: value for right, value in rights if right and isinstance(value, _COMPARED[right == "const"])
+            right: value
+            for right, value in rights
+            if right and isinstance(value, (str, int, float) if right == "const" else (int, float))
         }
         if compared:
             form["matches"] = compared
